@@ -108,9 +108,11 @@ impl<'a> Candidates<'a> {
             return Cow::Borrowed(self.values);
         }
         let places: Vec<Option<usize>> = wanted.iter().map(|name| self.features.iter().position(|known| known == name)).collect();
-        let value = |row: &[f64], place: &Option<usize>| place.map_or(f64::NAN, |place| row[place]);
-        let rows = self.values.chunks_exact(self.features.len().max(1));
-        rows.flat_map(|row| places.iter().map(move |place| value(row, place))).collect()
+        let mut values = Vec::with_capacity(self.rows() * wanted.len());
+        for row in self.values.chunks_exact(self.features.len().max(1)) {
+            values.extend(places.iter().map(|place| place.map_or(f64::NAN, |place| row[place])));
+        }
+        Cow::Owned(values)
     }
 }
 

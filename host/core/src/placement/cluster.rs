@@ -4,8 +4,10 @@ use super::{
     node::Node,
     pod::{Owner, Pod, PodKey},
     resources::Resources,
+    slots::{NodeNames, Slot, Slots},
+    usage::KeptUsage,
 };
-use rpds::{HashTrieMapSync, RedBlackTreeMapSync};
+use rpds::{HashTrieMapSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::Arc,
@@ -14,11 +16,11 @@ use std::{
 /// Nodes and pods, and what pods take of nodes. A copy shares what doesn't change, so that a trial is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
-    slots: BTreeMap<String, Arc<Slot>>,
+    slots: Slots,
     /// Each with the node where it counts.
     pods: HashTrieMapSync<PodKey, Arc<Pod>>,
     /// The pods that count on a node which their objects don't have yet.
-    assumed: BTreeSet<PodKey>,
+    assumed: RedBlackTreeSetSync<PodKey>,
     /// By the namespace and the name of the gang.
     gangs: Index<PodKey>,
     owners: Index<Owner>,
@@ -26,13 +28,6 @@ pub struct Cluster {
 }
 
 type Index<K> = RedBlackTreeMapSync<K, BTreeSet<PodKey>>;
-
-/// The place of a node: pods and downloads may be known before its object is, and after.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Slot {
-    state: NodeState,
-    exists: bool,
-}
 
 /// A node, with what is on it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -45,6 +40,8 @@ pub struct NodeState {
     pub pods: BTreeSet<PodKey>,
     /// What its model agent reports, by the models' labels of nodes.
     pub downloads: BTreeMap<String, Download>,
+    /// What features read of that, found once.
+    pub usage: KeptUsage,
 }
 
 /// How much of a model is on a node.
@@ -70,12 +67,6 @@ impl NodeState {
     }
 }
 
-impl Slot {
-    fn is_empty(&self) -> bool {
-        !self.exists && self.state.pods.is_empty() && self.state.downloads.is_empty()
-    }
-}
-
 impl Cluster {
     /// Adds a node, or replaces it.
     pub fn put_node(&mut self, name: &str, node: impl Into<Arc<Node>>) {
@@ -83,21 +74,24 @@ impl Cluster {
         if self.node(name).is_some_and(|state| state.node == node) {
             return;
         }
-        let slot = self.slot(name);
-        slot.state.node = node;
-        slot.exists = true;
+        if let Some(slot) = self.slots.get_or_insert(name) {
+            slot.state.node = node;
+            slot.exists = true;
+        }
         self.version += 1;
     }
 
     /// Removes a node. Pods that are on it stay known.
     pub fn remove_node(&mut self, name: &str) {
-        if self.node(name).is_some() {
-            let slot = self.slot(name);
+        if self.node(name).is_none() {
+            return;
+        }
+        if let Some(slot) = self.slots.get_mut(name) {
             slot.state.node = Arc::default();
             slot.exists = false;
-            self.drop_if_empty(name);
-            self.version += 1;
         }
+        self.slots.remove_if_empty(name);
+        self.version += 1;
     }
 
     /// Adds a pod, or replaces it. While it has no node, it stays where it is assumed.
@@ -107,7 +101,7 @@ impl Cluster {
         let known = self.pods.get(&key).filter(|known| pod.node.is_empty() && known.uid == pod.uid && self.assumed.contains(&key));
         if let Some(known) = known {
             Arc::make_mut(&mut pod).node.clone_from(&known.node);
-        } else if self.assumed.remove(&key) {
+        } else if self.assumed.remove_mut(&key) {
             self.version += 1;
         }
         self.replace(key, Some(pod));
@@ -116,7 +110,7 @@ impl Cluster {
     /// Removes a pod.
     pub fn remove_pod(&mut self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
-        self.assumed.remove(&key);
+        self.assumed.remove_mut(&key);
         self.replace(key, None);
     }
 
@@ -125,8 +119,10 @@ impl Cluster {
         if self.slots.get(node).map_or(downloads.is_empty(), |slot| slot.state.downloads == downloads) {
             return;
         }
-        self.slot(node).state.downloads = downloads;
-        self.drop_if_empty(node);
+        if let Some(slot) = self.slots.get_or_insert(node) {
+            slot.state.downloads = downloads;
+        }
+        self.slots.remove_if_empty(node);
         self.version += 1;
     }
 
@@ -143,9 +139,9 @@ impl Cluster {
         let mut pod = Pod::clone(pod);
         node.clone_into(&mut pod.node);
         if node.is_empty() {
-            self.assumed.remove(&key);
+            self.assumed.remove_mut(&key);
         } else {
-            self.assumed.insert(key.clone());
+            self.assumed.insert_mut(key.clone());
         }
         self.replace(key, Some(Arc::new(pod)));
     }
@@ -172,9 +168,19 @@ impl Cluster {
         self.slots.get(name).filter(|slot| slot.exists).map(|slot| &slot.state)
     }
 
+    /// The names of nodes with their places, and of some of which no object is known.
+    pub fn names(&self) -> &NodeNames {
+        self.slots.names()
+    }
+
+    /// The node at a place.
+    pub fn node_at(&self, at: usize) -> Option<&NodeState> {
+        self.slots.at(at).filter(|slot| slot.exists).map(|slot| &slot.state)
+    }
+
     /// All nodes, by name.
     pub fn nodes(&self) -> impl Iterator<Item = (&str, &NodeState)> {
-        self.slots.iter().filter(|(_, slot)| slot.exists).map(|(name, slot)| (name.as_str(), &slot.state))
+        self.slots.iter().filter(|(_, slot)| slot.exists).map(|(name, slot)| (name, &slot.state))
     }
 
     /// A pod. One that is assumed has the node where it is assumed.
@@ -214,16 +220,6 @@ impl Cluster {
         self.pods.get(key).map(Arc::as_ref)
     }
 
-    fn slot(&mut self, node: &str) -> &mut Slot {
-        Arc::make_mut(self.slots.entry(node.to_owned()).or_default())
-    }
-
-    fn drop_if_empty(&mut self, node: &str) {
-        if self.slots.get(node).is_some_and(|slot| slot.is_empty()) {
-            self.slots.remove(node);
-        }
-    }
-
     /// Puts a pod, or none, in the place of what was known by its name.
     fn replace(&mut self, key: PodKey, pod: Option<Arc<Pod>>) {
         let known = self.pods.get(&key).cloned();
@@ -240,10 +236,11 @@ impl Cluster {
             if let Some(old) = old {
                 self.leave(&key, &old.node);
             }
-            if let Some(new) = new.filter(|new| !new.node.is_empty()) {
-                let state = &mut self.slot(&new.node).state;
-                state.taken.add(&new.requests);
-                state.pods.insert(key.clone());
+            if let Some(new) = new.filter(|new| !new.node.is_empty())
+                && let Some(slot) = self.slots.get_or_insert(&new.node)
+            {
+                slot.state.taken.add(&new.requests);
+                slot.state.pods.insert(key.clone());
             }
         }
         if let Some(pod) = pod {
@@ -255,14 +252,13 @@ impl Cluster {
 
     /// Removes a pod from its node. What the others take is summed again: of a sum that is as large as it gets nothing can be subtracted.
     fn leave(&mut self, key: &PodKey, node: &str) {
-        let Some(slot) = self.slots.get_mut(node) else { return };
-        let state = &mut Arc::make_mut(slot).state;
+        let Some(Slot { state, .. }) = self.slots.get_mut(node) else { return };
         state.pods.remove(key);
         state.taken = Resources::default();
         for pod in state.pods.iter().filter_map(|key| self.pods.get(key)) {
             state.taken.add(&pod.requests);
         }
-        self.drop_if_empty(node);
+        self.slots.remove_if_empty(node);
     }
 }
 

@@ -14,6 +14,8 @@ pub mod record;
 pub mod resources;
 pub mod settings;
 pub mod simulation;
+pub mod slots;
+pub mod usage;
 
 pub use cluster::{Cluster, Download, NodeState};
 pub use node::{Node, Taint};
@@ -21,3 +23,4 @@ pub use pod::{Gang, Owner, Pod, PodKey};
 pub use rank::Ties;
 pub use resources::Resources;
 pub use settings::Settings;
+pub use slots::NodeNames;

@@ -1,6 +1,9 @@
 //! The question `node-placement` at scheduling-scoring: how well each node suits a pod.
 
-use super::{Cluster, Pod, Resources, Settings, features, rank, record::Placement};
+use super::{
+    Cluster, Pod, Resources, Settings, features, rank,
+    record::{Placement, RecordedRows, at_rows, values_at},
+};
 use crate::{
     decide::{
         AskedPlugin, FailedPlugin, Pinned, Undecided,
@@ -110,7 +113,9 @@ impl Scored {
     /// What is recorded of it: of many candidates the best ones. All that are excluded are among `excluded`, without a reason of their own.
     pub fn into_placement(self, policies: &Pinned<'_>, settings: &Settings, pod: &Pod, nodes: &[&str], now: u64) -> Placement {
         let why = || "the policies exclude the node".to_owned();
-        let mut placement = Placement {
+        let features = features::names(settings);
+        let RecordedRows { rows, surplus } = RecordedRows::new(nodes.iter().copied(), &self.scores, &self.ranks);
+        Placement {
             at: now,
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
@@ -118,16 +123,15 @@ impl Scored {
             set: policies.set().digest().to_string(),
             excluded: self.excluded(nodes).map(|node| (node.to_owned(), why())).collect(),
             plugins: self.plugins.into_iter().map(|asked| asked.plugin).collect(),
-            features: features::names(settings).into_iter().map(str::to_owned).collect(),
-            nodes: nodes.iter().map(ToString::to_string).collect(),
-            values: self.values,
-            scores: self.scores,
-            ranks: self.ranks,
+            nodes: rows.iter().filter_map(|row| Some((*nodes.get(*row)?).to_owned())).collect(),
+            nodes_left_out: surplus,
+            values: values_at(&self.values, features.len(), &rows),
+            scores: at_rows(&self.scores, &rows),
+            ranks: at_rows(&self.ranks, &rows),
+            features: features.into_iter().map(str::to_owned).collect(),
             subject: self.subject,
             ..Placement::default()
-        };
-        placement.leave_out_nodes();
-        placement
+        }
     }
 }
 

@@ -28,7 +28,13 @@ type Scored = (f64, usize);
 /// says. If ties are the scheduler's and no two nodes differ, all get 0: nothing is decided.
 pub fn ranks(nodes: &[&str], scores: &[Option<f64>], ties: Ties) -> Vec<i64> {
     let mut ranks = vec![0; nodes.len()];
-    let mut scored = best_first(nodes, scores);
+    let mut scored = finite(nodes, scores);
+    match ties {
+        // No more than ten get a rank, of groups that begin among the ten best.
+        Ties::Name => keep_best(&mut scored, usize::try_from(MAX_RANK).unwrap_or_default()),
+        Ties::Scheduler => {}
+    }
+    sort_best_first(&mut scored);
     let is_undecided =
         scored.len() == nodes.len() && scored.first().zip(scored.last()).is_none_or(|(best, worst)| are_equal(best.0, worst.0));
     if ties == Ties::Scheduler && is_undecided {
@@ -59,7 +65,8 @@ pub fn ranks(nodes: &[&str], scores: &[Option<f64>], ties: Ties) -> Vec<i64> {
 
 /// The nodes that have a score from the best to the worst, equal ones by name.
 pub fn order<'n>(nodes: &[&'n str], scores: &[Option<f64>]) -> Vec<&'n str> {
-    let mut scored = best_first(nodes, scores);
+    let mut scored = finite(nodes, scores);
+    sort_best_first(&mut scored);
     let mut ordered = Vec::with_capacity(scored.len());
     let mut rest = scored.as_mut_slice();
     while !rest.is_empty() {
@@ -75,11 +82,27 @@ fn are_equal(better: f64, worse: f64) -> bool {
     better - worse < EPSILON
 }
 
-fn best_first(nodes: &[&str], scores: &[Option<f64>]) -> Vec<Scored> {
+/// Those that have a score.
+fn finite(nodes: &[&str], scores: &[Option<f64>]) -> Vec<Scored> {
     let finite = scores.iter().take(nodes.len()).enumerate().filter_map(|(at, score)| Some((score.filter(|score| score.is_finite())?, at)));
-    let mut scored: Vec<Scored> = finite.collect();
-    scored.sort_unstable_by(|(one, at), (other, place)| other.total_cmp(one).then(at.cmp(place)));
-    scored
+    finite.collect()
+}
+
+fn best_first((one, at): &Scored, (other, place): &Scored) -> std::cmp::Ordering {
+    other.total_cmp(one).then(at.cmp(place))
+}
+
+fn sort_best_first(scored: &mut [Scored]) {
+    scored.sort_unstable_by(best_first);
+}
+
+/// Leaves out what is worse than so many others, and equal to none of them: often most of thousands.
+fn keep_best(scored: &mut Vec<Scored>, most: usize) {
+    if let Some(last) = most.checked_sub(1).filter(|last| *last < scored.len()) {
+        let (_, (worst, _), _) = scored.select_nth_unstable_by(last, best_first);
+        let worst = *worst;
+        scored.retain(|(score, _)| *score >= worst || are_equal(worst, *score));
+    }
 }
 
 /// Those that are equal to the best, and the others. They are compared with the best alone: a chain of small steps may lead anywhere.

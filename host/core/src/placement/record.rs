@@ -3,6 +3,7 @@
 use pointsman_sandbox::point::{Subject, image};
 use serde::{Deserialize, Serialize};
 use std::{
+    cmp::Ordering,
     collections::{BTreeMap, HashSet, VecDeque},
     mem,
     sync::Arc,
@@ -77,27 +78,15 @@ pub struct RankedNode<'p> {
 impl Placement {
     /// The candidates from the best to the worst, by their ranks and then by their scores; those that are excluded last.
     pub fn ranked(&self) -> Vec<RankedNode<'_>> {
-        let candidates = self.nodes.iter().zip(&self.scores).zip(&self.ranks).enumerate();
-        let candidates = candidates.map(|(row, ((node, score), rank))| RankedNode { row, node: node.as_str(), score: *score, rank: *rank });
-        let mut ranked: Vec<RankedNode<'_>> = candidates.collect();
-        let score = |candidate: &RankedNode<'_>| candidate.score.unwrap_or(f64::NEG_INFINITY);
-        ranked.sort_by(|one, other| {
-            let by_score = score(other).total_cmp(&score(one));
-            other.rank.cmp(&one.rank).then(by_score).then_with(|| one.node.cmp(other.node))
-        });
+        let mut ranked = candidates(self.nodes.iter().map(String::as_str), &self.scores, &self.ranks);
+        ranked.sort_unstable_by(RankedNode::best_first);
         ranked
     }
 
-    /// Sorts the candidates, and leaves out those behind the best ones. Of those that a plugin excludes some stay: another policy may allow
-    /// them.
+    /// Sorts the candidates, and leaves out those behind the best ones.
     pub(super) fn leave_out_nodes(&mut self) {
-        let (scored, excluded): (Vec<_>, Vec<_>) = self.ranked().into_iter().partition(|candidate| candidate.score.is_some());
-        let surplus = scored.len().saturating_sub(MAX_NODES);
-        let best = scored.iter().take(MAX_NODES).chain(excluded.iter().take(MAX_EXCLUDED));
-        let rows: Vec<usize> = best.map(|candidate| candidate.row).collect();
-        let columns = self.features.len();
-        let values = rows.iter().filter_map(|row| self.values.get(row * columns..(row + 1) * columns));
-        self.values = values.flatten().copied().collect();
+        let RecordedRows { rows, surplus } = RecordedRows::new(self.nodes.iter().map(String::as_str), &self.scores, &self.ranks);
+        self.values = values_at(&self.values, self.features.len(), &rows);
         self.nodes = at_rows(&self.nodes, &rows);
         self.scores = at_rows(&self.scores, &rows);
         self.ranks = at_rows(&self.ranks, &rows);
@@ -135,7 +124,53 @@ impl Placement {
     }
 }
 
-fn at_rows<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
+impl RankedNode<'_> {
+    fn best_first(one: &Self, other: &Self) -> Ordering {
+        let score = |candidate: &Self| candidate.score.unwrap_or(f64::NEG_INFINITY);
+        let by_score = score(other).total_cmp(&score(one));
+        other.rank.cmp(&one.rank).then(by_score).then_with(|| one.node.cmp(other.node)).then(one.row.cmp(&other.row))
+    }
+}
+
+fn candidates<'n>(nodes: impl Iterator<Item = &'n str>, scores: &[Option<f64>], ranks: &[i64]) -> Vec<RankedNode<'n>> {
+    let candidates = nodes.zip(scores).zip(ranks).enumerate();
+    candidates.map(|(row, ((node, score), rank))| RankedNode { row, node, score: *score, rank: *rank }).collect()
+}
+
+/// The rows of the candidates that are recorded.
+pub(super) struct RecordedRows {
+    /// From the best to the worst, then some that a plugin excludes: another policy may allow them.
+    pub(super) rows: Vec<usize>,
+    /// How many that have a score are left out.
+    pub(super) surplus: usize,
+}
+
+impl RecordedRows {
+    pub(super) fn new<'n>(nodes: impl Iterator<Item = &'n str>, scores: &[Option<f64>], ranks: &[i64]) -> Self {
+        let all = candidates(nodes, scores, ranks);
+        let (scored, excluded): (Vec<_>, Vec<_>) = all.into_iter().partition(|candidate| candidate.score.is_some());
+        let surplus = scored.len().saturating_sub(MAX_NODES);
+        let best = best(scored, MAX_NODES).into_iter().chain(best(excluded, MAX_EXCLUDED));
+        Self { rows: best.map(|candidate| candidate.row).collect(), surplus }
+    }
+}
+
+/// The best ones in their order, at most so many. Only these are sorted: there may be thousands.
+fn best(mut candidates: Vec<RankedNode<'_>>, most: usize) -> Vec<RankedNode<'_>> {
+    if most < candidates.len() {
+        candidates.select_nth_unstable_by(most, RankedNode::best_first);
+        candidates.truncate(most);
+    }
+    candidates.sort_unstable_by(RankedNode::best_first);
+    candidates
+}
+
+/// Some rows of values with so many columns.
+pub(super) fn values_at(values: &[f64], columns: usize, rows: &[usize]) -> Vec<f64> {
+    rows.iter().filter_map(|row| values.get(row * columns..(row + 1) * columns)).flatten().copied().collect()
+}
+
+pub(super) fn at_rows<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
     rows.iter().filter_map(|row| all.get(*row)).cloned().collect()
 }
 

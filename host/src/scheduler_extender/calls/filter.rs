@@ -3,16 +3,17 @@
 use super::{
     super::wire::{ExtenderFilterResult, MAX_PRIORITY},
     Question,
+    kept::Kept,
 };
 use pointsman_core::{
     decide::Undecided,
     placement::{
-        PodKey,
+        NodeNames, PodKey,
         gangs::{Reservations, Verdict},
         question::Scored,
     },
 };
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 /// What comes of a call.
 pub(super) struct Filtered {
@@ -27,16 +28,30 @@ pub(super) struct Filtered {
 
 /// Nodes with their scores.
 pub(super) struct ScoredNodes {
-    pub(super) nodes: Vec<String>,
+    pub(super) names: NodeNames,
+    /// The places of the nodes among all names, in the order of the scores.
+    pub(super) places: Vec<usize>,
     pub(super) scored: Scored,
 }
 
 impl ScoredNodes {
+    /// The nodes, in the order of the scores.
+    pub(super) fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.places.iter().filter_map(|place| self.names.get(*place))
+    }
+
     /// The scores of some of them; none for others.
     pub(super) fn of(&self, names: &[String]) -> Vec<Option<f64>> {
-        let scores: HashMap<&str, Option<f64>> =
-            self.nodes.iter().zip(&self.scored.scores).map(|(node, score)| (node.as_str(), *score)).collect();
-        names.iter().map(|name| scores.get(name.as_str()).copied().flatten()).collect()
+        let mut scores = vec![None; self.names.len()];
+        for (place, score) in self.places.iter().zip(&self.scored.scores) {
+            scores[*place] = *score;
+        }
+        names.iter().map(|name| scores.get(self.names.find(name)?).copied().flatten()).collect()
+    }
+
+    /// The same, to be kept.
+    pub(super) fn keep(&self, uid: String, names: &[String]) -> Kept {
+        Kept::new(uid, &self.names, names, &self.of(names))
     }
 }
 
@@ -67,8 +82,8 @@ pub(super) fn filter_member(question: &Question<'_>, reservations: &mut Reservat
         Verdict::Node(node) if is_offered => {
             let mut filtered = scored(question, reservations, names);
             filtered.result = ExtenderFilterResult::passing(vec![node.clone()]);
-            if let Some(ScoredNodes { nodes, scored }) = &mut filtered.scored {
-                scored.ranks = nodes.iter().map(|name| if name == node { MAX_PRIORITY } else { 0 }).collect();
+            if let Some(nodes) = &mut filtered.scored {
+                nodes.scored.ranks = nodes.nodes().map(|name| if name == node { MAX_PRIORITY } else { 0 }).collect();
             }
             filtered
         }
@@ -85,27 +100,27 @@ pub(super) fn filter_member(question: &Question<'_>, reservations: &mut Reservat
 pub(super) fn scored(question: &Question<'_>, reservations: &Reservations, names: Vec<String>) -> Filtered {
     let Question { cluster, pod, .. } = *question;
     let (mut names, mut failed) = unbroken(question, reservations, names);
-    let known: Vec<&str> = names.iter().map(String::as_str).filter(|name| cluster.node(name).is_some()).collect();
-    if known.is_empty() {
+    let all = cluster.names();
+    let place = |name: &String| all.find(name).filter(|at| cluster.node_at(*at).is_some());
+    let places: Vec<usize> = names.iter().filter_map(place).collect();
+    if places.is_empty() {
         return Filtered::new(ExtenderFilterResult::passing_without(names, failed));
     }
-    let answer = (question.score)(cluster, pod, &known, &|node| reservations.held(cluster, node, pod));
-    let nodes: Vec<String> = known.into_iter().map(str::to_owned).collect();
-    let (scored, undecided) = match answer {
+    let nodes: Vec<&str> = places.iter().filter_map(|at| all.get(*at)).collect();
+    let (scored, undecided) = match (question.score)(cluster, pod, &nodes, &|node| reservations.held(cluster, node, pod)) {
         Err(why) => (None, Some(why)),
         Ok(scored) => {
-            let excluded: HashSet<&str> =
-                nodes.iter().zip(&scored.scores).filter(|(_, score)| score.is_none()).map(|(node, _)| node.as_str()).collect();
+            let excluded: HashSet<&str> = scored.excluded(&nodes).collect();
             if !excluded.is_empty() {
                 let why = excluded_by(&scored);
                 failed.extend(excluded.iter().map(|node| ((*node).to_owned(), why.clone())));
                 names.retain(|name| !excluded.contains(name.as_str()));
             }
-            (Some(scored), None)
+            (Some(ScoredNodes { names: all.clone(), places, scored }), None)
         }
     };
     let result = ExtenderFilterResult::passing_without(names, failed);
-    Filtered { result, verdict: None, scored: scored.map(|scored| ScoredNodes { nodes, scored }), undecided }
+    Filtered { result, verdict: None, scored, undecided }
 }
 
 /// Why a policy's excluded node failed.

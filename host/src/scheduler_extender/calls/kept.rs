@@ -1,8 +1,8 @@
 //! The ranks of the last filter calls, for the prioritize calls that follow them: nodes aren't scored twice.
 
-use pointsman_core::placement::{Ties, rank};
+use pointsman_core::placement::{NodeNames, Ties, rank};
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     sync::Arc,
 };
 
@@ -17,9 +17,34 @@ pub(in crate::scheduler_extender) struct KeptRanks(VecDeque<Kept>);
 #[derive(Debug)]
 pub(super) struct Kept {
     /// The pod.
-    pub(super) uid: String,
-    /// The nodes that were answered, with their scores; none where nobody has scored one.
-    pub(super) nodes: Vec<(String, Option<f64>)>,
+    uid: String,
+    names: NodeNames,
+    /// By the places of names: of the nodes that were answered their scores, if somebody has scored them.
+    answered: Vec<Option<Option<f64>>>,
+    /// The nodes that were answered and have no place: nothing is known of them yet.
+    unknown: Vec<String>,
+}
+
+impl Kept {
+    /// Of these nodes, which were answered, with their scores.
+    pub(super) fn new(uid: String, names: &NodeNames, nodes: &[String], scores: &[Option<f64>]) -> Self {
+        let mut kept = Self { uid, names: names.clone(), answered: vec![None; names.len()], unknown: Vec::new() };
+        for (node, score) in nodes.iter().zip(scores) {
+            match kept.names.find(node).and_then(|at| kept.answered.get_mut(at)) {
+                Some(answered) => *answered = Some(*score),
+                None => kept.unknown.push(node.clone()),
+            }
+        }
+        kept
+    }
+
+    /// The score of a node that was answered, if it has one.
+    fn score(&self, node: &str) -> Option<Option<f64>> {
+        match self.names.find(node) {
+            Some(at) => self.answered.get(at).copied().flatten(),
+            None => self.unknown.iter().any(|unknown| unknown == node).then_some(None),
+        }
+    }
 }
 
 impl KeptRanks {
@@ -40,8 +65,7 @@ impl KeptRanks {
     /// The ranks of nodes for a pod, if all of them are among those that were answered.
     pub(super) fn ranks(&self, uid: &str, nodes: &[String], ties: Ties) -> Option<Vec<i64>> {
         let kept = self.0.iter().find(|kept| kept.uid == uid)?;
-        let known: HashMap<&str, Option<f64>> = kept.nodes.iter().map(|(node, score)| (node.as_str(), *score)).collect();
-        let scores = nodes.iter().map(|node| known.get(node.as_str()).copied()).collect::<Option<Vec<_>>>()?;
+        let scores = nodes.iter().map(|node| kept.score(node)).collect::<Option<Vec<_>>>()?;
         let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
         Some(rank::ranks(&names, &scores, ties))
     }
@@ -70,9 +94,16 @@ impl KeptOffers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pointsman_core::placement::{Cluster, Node};
 
+    /// In a cluster with the nodes a to d.
     fn kept(uid: &str, nodes: &[(&str, Option<f64>)]) -> Kept {
-        Kept { uid: uid.to_owned(), nodes: nodes.iter().map(|(node, score)| ((*node).to_owned(), *score)).collect() }
+        let mut cluster = Cluster::default();
+        for name in ["a", "b", "c", "d"] {
+            cluster.put_node(name, Node::default());
+        }
+        let (nodes, scores): (Vec<String>, Vec<Option<f64>>) = nodes.iter().map(|(node, score)| ((*node).to_owned(), *score)).unzip();
+        Kept::new(uid.to_owned(), cluster.names(), &nodes, &scores)
     }
 
     #[test]
@@ -86,6 +117,15 @@ mod tests {
         assert_eq!(ranks("u1", &["a", "b", "c"]), Some(vec![9, 10, 0]));
         assert_eq!(ranks("u1", &["c", "a"]), Some(vec![0, 10]));
         assert_eq!((ranks("u1", &["a", "d"]), ranks("u2", &["a"])), (None, None));
+        assert_eq!(ranks("u1", &["a", "new"]), None, "it was no answer");
+    }
+
+    #[test]
+    fn a_node_that_is_not_known_yet_ranks_behind_all_others_and_needs_no_second_question() {
+        let mut all = KeptRanks::default();
+        all.put(kept("u1", &[("a", Some(0.5)), ("new", None)]));
+        let nodes = ["new", "a"].map(str::to_owned);
+        assert_eq!(all.ranks("u1", &nodes, Ties::Name), Some(vec![0, 10]));
     }
 
     #[test]

@@ -13,7 +13,6 @@ use super::{
     wire::{ExtenderArgs, ExtenderFilterResult, ExtenderPreemptionArgs, ExtenderPreemptionResult, HostPriority},
 };
 use filter::{Filtered, ScoredNodes};
-use kept::Kept;
 use pointsman_core::{
     decide::{Pinned, Standing, Undecided},
     placement::{
@@ -111,8 +110,9 @@ impl Question<'_> {
 }
 
 impl Scene {
-    /// Counts the pod on a node.
-    fn assume(&self, node: &str) {
+    /// Counts the pod on a node. What is known is let go first: as long as it is shared, a change copies a part of it.
+    fn assume(&mut self, node: &str) {
+        self.cluster = Cluster::default();
         self.cache.watched.lock().assume(self.pod.key(), node);
     }
 
@@ -212,12 +212,12 @@ impl Extender {
 
     fn prioritize(&self, args: ExtenderArgs) -> Vec<HostPriority> {
         let names = args.node_names.unwrap_or_default();
-        let ranks = self.scene(&args.pod).filter(|scene| scene.is_in_scope).map(|scene| self.ranks(&scene, &names));
+        let ranks = self.scene(&args.pod).filter(|scene| scene.is_in_scope).map(|mut scene| self.ranks(&mut scene, &names));
         let ranks = ranks.unwrap_or_default().into_iter().chain(std::iter::repeat(0));
         names.into_iter().zip(ranks).map(|(host, score)| HostPriority { host, score }).collect()
     }
 
-    fn ranks(&self, scene: &Scene, names: &[String]) -> Vec<i64> {
+    fn ranks(&self, scene: &mut Scene, names: &[String]) -> Vec<i64> {
         let ties = scene.cache.settings.ties;
         let known = locked(&self.deciding).kept.ranks(&scene.pod.uid, names, ties);
         let ranks = known.unwrap_or_else(|| {
@@ -259,13 +259,13 @@ impl Extender {
         let uid = scene.pod.uid.clone();
         match scored {
             None => deciding.kept.forget(&uid),
-            Some(scored) => deciding.kept.put(Kept { uid, nodes: passing.iter().cloned().zip(scored.of(passing)).collect() }),
+            Some(scored) => deciding.kept.put(scored.keep(uid, passing)),
         }
     }
 
     fn record(&self, policies: &Pinned<'_>, scene: &Scene, scored: Option<ScoredNodes>, failed: &BTreeMap<String, String>) {
-        let Some(ScoredNodes { nodes, scored }) = scored else { return };
-        let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+        let Some(ScoredNodes { names, places, scored }) = scored else { return };
+        let nodes: Vec<&str> = places.iter().filter_map(|at| names.get(*at)).collect();
         let mut placement = scored.into_placement(policies, &scene.cache.settings, &scene.pod, &nodes, unix_now());
         placement.excluded.extend(failed.iter().map(|(node, why)| (node.clone(), why.clone())));
         locked(&self.placements).put(placement);

@@ -1,5 +1,5 @@
 use super::*;
-use crate::placement::pod::Gang;
+use crate::placement::{Settings, features::facts::NodeFacts, pod::Gang, usage::Usage};
 use proptest::prelude::*;
 
 fn node(cpu: i64) -> Node {
@@ -49,7 +49,7 @@ fn what_pods_take_of_a_node_counts_whichever_is_known_first() {
     cluster.remove_pod("ml", "b");
     cluster.remove_downloads("n");
     cluster.remove_node("n");
-    assert!(cluster.slots.is_empty() && cluster.pods.is_empty() && cluster.gangs.is_empty() && cluster.owners.is_empty());
+    assert!(cluster.names().is_empty() && cluster.pods.is_empty() && cluster.gangs.is_empty() && cluster.owners.is_empty());
 }
 
 #[test]
@@ -249,11 +249,27 @@ impl Objects {
 }
 
 type Contents<'c> =
-    (&'c BTreeMap<String, Arc<Slot>>, &'c HashTrieMapSync<PodKey, Arc<Pod>>, &'c BTreeSet<PodKey>, &'c Index<PodKey>, &'c Index<Owner>);
+    (&'c Slots, &'c HashTrieMapSync<PodKey, Arc<Pod>>, &'c RedBlackTreeSetSync<PodKey>, &'c Index<PodKey>, &'c Index<Owner>);
 
 /// All that a cluster holds.
 fn contents(cluster: &Cluster) -> Contents<'_> {
     (&cluster.slots, &cluster.pods, &cluster.assumed, &cluster.gangs, &cluster.owners)
+}
+
+/// What is kept beside of each node.
+fn usages(cluster: &Cluster) -> Vec<(String, Usage)> {
+    let settings = Settings::default();
+    let usage = |(name, state): (&str, &NodeState)| {
+        (name.to_owned(), state.usage.get(NodeFacts::for_node(&state.node, &settings), &state.taken).clone())
+    };
+    cluster.nodes().map(usage).collect()
+}
+
+/// Whether each name is found where it is, and nodes by their places.
+fn is_in_place(cluster: &Cluster) -> bool {
+    let names = cluster.names();
+    let is_found = |at: usize| names.get(at).is_some_and(|name| names.find(name) == Some(at) && cluster.node(name) == cluster.node_at(at));
+    (0..names.len()).all(is_found) && cluster.nodes().map(|(name, _)| name).is_sorted()
 }
 
 proptest! {
@@ -265,6 +281,8 @@ proptest! {
         for (at, operation) in operations.iter().enumerate() {
             let before = kept.clone();
             objects.run(operation, &mut kept);
+            // From here on what is kept must be found anew where something has changed.
+            usages(&kept);
             prop_assert_eq!(contents(&kept) == contents(&before), kept.version() == before.version(), "{:?}", operation);
             if at % 8 == 0 {
                 copies.push((kept.clone(), objects.fresh()));
@@ -273,6 +291,8 @@ proptest! {
         copies.push((kept, objects.fresh()));
         for (kept, fresh) in &copies {
             prop_assert_eq!(contents(kept), contents(fresh));
+            prop_assert_eq!(usages(kept), usages(fresh));
+            prop_assert!(is_in_place(kept));
         }
     }
 }

@@ -33,7 +33,7 @@ pub struct NodeFacts {
     pub(super) cpu: i64,
     pub(super) memory: i64,
     /// The kinds of accelerators that it has.
-    pub(super) accelerators: Vec<(String, i64)>,
+    pub(in crate::placement) accelerators: Vec<(String, i64)>,
     pub(super) accelerator_bytes: f64,
     /// How many of its accelerators are linked to one another.
     pub(super) island: Option<i64>,
@@ -71,7 +71,7 @@ pub(super) fn word(name: &(impl Hash + ?Sized)) -> u64 {
 
 impl NodeFacts {
     /// Those of a node, under the settings that it was read with.
-    pub(super) fn for_node<'n>(node: &'n Node, settings: &Settings) -> &'n Self {
+    pub(in crate::placement) fn for_node<'n>(node: &'n Node, settings: &Settings) -> &'n Self {
         node.facts.0.get_or_init(|| Box::new(Self::new(node, settings)))
     }
 

@@ -4,12 +4,14 @@ use super::{
     super::{
         cluster::{Cluster, NodeState},
         pod::Pod,
-        resources::{CPU, MEMORY, Resources},
+        resources::Resources,
         settings::Settings,
+        slots::FastMap,
+        usage::Usage,
     },
     facts::{LEVELS, NodeFacts},
 };
-use std::collections::HashMap;
+use std::borrow::Cow;
 
 /// A node of the cluster, without the pod that the question is about and less what gangs reserve.
 pub(super) struct NodeRoom<'c> {
@@ -39,9 +41,10 @@ pub(super) struct Domain {
 
 /// All nodes of the cluster.
 pub(super) struct Rooms<'c> {
-    nodes: Vec<NodeRoom<'c>>,
-    by_name: HashMap<&'c str, usize>,
-    domains: HashMap<u64, Domain>,
+    cluster: &'c Cluster,
+    /// By their places in the cluster; none where the node isn't known.
+    nodes: Vec<Option<NodeRoom<'c>>>,
+    domains: FastMap<u64, Domain>,
     /// Of the accelerators of the kind in the cluster, the share that is taken.
     pub(super) pressure: f64,
 }
@@ -90,15 +93,17 @@ impl<'c> Rooms<'c> {
         reserved: &dyn Fn(&str) -> Option<Resources>,
     ) -> Self {
         let own = cluster.pod(&pod.namespace, &pod.name).filter(|known| !known.node.is_empty());
-        let mut rooms = Self { nodes: Vec::new(), by_name: HashMap::new(), domains: HashMap::new(), pressure: 0.0 };
+        let own_place = own.and_then(|own| cluster.names().find(&own.node));
         let mut all = Domain::default();
-        for (name, state) in cluster.nodes() {
-            let own = own.filter(|own| own.node == name);
+        let places = 0..cluster.names().len();
+        let nodes = places.map(|at| {
+            let (name, state) = cluster.names().get(at).zip(cluster.node_at(at))?;
+            let own = own.filter(|_| own_place == Some(at));
             let room = NodeRoom::new(state, settings, own, kind, reserved(name).as_ref());
             all.add(&room);
-            rooms.by_name.insert(name, rooms.nodes.len());
-            rooms.nodes.push(room);
-        }
+            Some(room)
+        });
+        let mut rooms = Self { cluster, nodes: nodes.collect(), domains: FastMap::default(), pressure: 0.0 };
         rooms.pressure = share(all.taken, all.accelerators);
         rooms.add_domains();
         rooms
@@ -107,10 +112,10 @@ impl<'c> Rooms<'c> {
     /// Sums up the levels that are the finest of some node. A domain has all nodes with its label, also those that are in a finer one.
     fn add_domains(&mut self) {
         let mut is_finest = [false; LEVELS];
-        for level in self.nodes.iter().filter_map(|room| room.facts.place.iter().position(Option::is_some)) {
+        for level in self.nodes.iter().flatten().filter_map(|room| room.facts.place.iter().position(Option::is_some)) {
             is_finest[level] = true;
         }
-        for room in &self.nodes {
+        for room in self.nodes.iter().flatten() {
             let domains = room.facts.place.iter().zip(is_finest).filter_map(|(domain, is_finest)| domain.filter(|_| is_finest));
             for domain in domains {
                 self.domains.entry(domain).or_default().add(room);
@@ -120,11 +125,11 @@ impl<'c> Rooms<'c> {
 
     /// The place of a node among all.
     pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.by_name.get(name).copied()
+        self.cluster.names().find(name)
     }
 
     pub(super) fn get(&self, at: usize) -> Option<&NodeRoom<'c>> {
-        self.nodes.get(at)
+        self.nodes.get(at)?.as_ref()
     }
 
     pub(super) fn domain(&self, room: &NodeRoom<'_>) -> Option<Domain> {
@@ -135,25 +140,28 @@ impl<'c> Rooms<'c> {
 impl<'c> NodeRoom<'c> {
     fn new(state: &'c NodeState, settings: &Settings, own: Option<&Pod>, kind: Option<&str>, held: Option<&Resources>) -> Self {
         let facts = NodeFacts::for_node(&state.node, settings);
-        let taken = |resource: &str| {
-            let held = held.map_or(0, |held| held.get(resource));
-            let own = own.map_or(0, |own| own.requests.get(resource));
-            state.taken.get(resource).saturating_add(held).saturating_sub(own)
+        let usage = if held.is_none() && own.is_none() {
+            Cow::Borrowed(state.usage.get(facts, &state.taken))
+        } else {
+            Cow::Owned(Usage::new(facts, |resource| {
+                let held = held.map_or(0, |held| held.get(resource));
+                let own = own.map_or(0, |own| own.requests.get(resource));
+                state.taken.get(resource).saturating_add(held).saturating_sub(own)
+            }))
         };
         let (mut accelerators, mut taken_accelerators, mut is_whole) = (0_i64, 0_i64, true);
-        for (name, amount) in &facts.accelerators {
-            let taken = taken(name);
-            is_whole &= taken <= 0;
+        for ((name, amount), taken) in facts.accelerators.iter().zip(&usage.accelerators) {
+            is_whole &= *taken <= 0;
             if kind.is_none_or(|kind| kind == name) {
                 accelerators = accelerators.saturating_add(*amount);
-                taken_accelerators = taken_accelerators.saturating_add(taken);
+                taken_accelerators = taken_accelerators.saturating_add(*taken);
             }
         }
         Self {
             state,
             facts,
-            free_cpu: facts.cpu.saturating_sub(taken(CPU)),
-            free_memory: facts.memory.saturating_sub(taken(MEMORY)),
+            free_cpu: facts.cpu.saturating_sub(usage.cpu),
+            free_memory: facts.memory.saturating_sub(usage.memory),
             accelerators,
             free_accelerators: accelerators.saturating_sub(taken_accelerators),
             is_whole: is_whole && accelerators > 0,

@@ -4,11 +4,13 @@ use super::{
     super::{
         cluster::Cluster,
         pod::{Gang, Pod},
+        slots::FastMap,
     },
     facts::{LEVELS, Position},
     nodes::{NodeRoom, Rooms, amount, count, number},
 };
-use std::collections::{BTreeSet, HashMap, HashSet};
+use foldhash::fast::RandomState;
+use std::collections::{BTreeSet, HashSet};
 
 /// How far two nodes are apart that share nothing.
 const ELSEWHERE: f64 = 5.0;
@@ -25,13 +27,13 @@ fn distance(shared: impl IntoIterator<Item = bool>) -> f64 {
 #[derive(Default)]
 pub(super) struct Relatives {
     /// Those with the same role on each node.
-    replicas: HashMap<usize, i64>,
+    replicas: FastMap<usize, i64>,
     /// Those with the same role in each zone.
-    in_zone: HashMap<u64, i64>,
+    in_zone: FastMap<u64, i64>,
     /// The nodes of those with another role.
-    peer_nodes: HashSet<usize>,
+    peer_nodes: HashSet<usize, RandomState>,
     /// All domains that these nodes are in.
-    peer_domains: HashSet<u64>,
+    peer_domains: HashSet<u64, RandomState>,
     /// Whether there is one with another role, even if nothing is known of its node.
     has_peers: bool,
     /// The fewest replicas in a zone of the candidates.
@@ -44,7 +46,7 @@ pub(super) struct GangMembers {
     /// How many members it is to have; 0 without a gang.
     size: i64,
     placed: i64,
-    here: HashMap<usize, i64>,
+    here: FastMap<usize, i64>,
     /// The nodes of the placed ones; none is one of which nothing is known.
     nodes: BTreeSet<Option<usize>>,
     /// Where these nodes are.
