@@ -1,7 +1,8 @@
 //! The real scheduler extender: how long a pod's two calls take, how many pods the real kube-scheduler places with it and without, and whether
 //! its memory stays what it is.
 //!
-//! `POINTSMAN_ROUNDS=10` compares the scheduler longer, and `POINTSMAN_PODS=100000` watches memory for longer.
+//! `POINTSMAN_ROUNDS=10` compares the scheduler longer, and `POINTSMAN_PODS=100000` watches memory for longer. `POINTSMAN_ONLY` names one of
+//! `memory`, `latency` and `throughput`, and nothing else is measured.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod calls;
@@ -16,12 +17,22 @@ use pointsman_tests::{ExtenderAddress, SchedulerExtender, TestCluster, measure::
 fn main() {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         calls_alone().await;
-        throughput::measure().await;
+        if is_wanted("throughput") {
+            throughput::measure().await;
+        }
     });
+}
+
+/// Whether something is to be measured.
+fn is_wanted(what: &str) -> bool {
+    std::env::var("POINTSMAN_ONLY").map_or(true, |only| only == what)
 }
 
 /// What is measured without a scheduler, on an API server alone: nothing else takes part in it.
 async fn calls_alone() {
+    if !is_wanted("memory") && !is_wanted("latency") {
+        return;
+    }
     let parts = Some(vec!["etcd".to_owned(), "apiserver".to_owned()]);
     let options = Options { parts, nodes: Some("none".into()), neighbours: Some(Vec::new()), ..Options::default() };
     let cluster = TestCluster::start(&options);
@@ -29,9 +40,11 @@ async fn calls_alone() {
     objects::create_service_account(&space).await;
     let template = objects::pod_template(&space).await;
     objects::create_nodes(&space, 0..memory::NODES).await;
-    memory::measure(&space, &template).await;
+    if is_wanted("memory") {
+        memory::measure(&space, &template).await;
+    }
     let mut created = memory::NODES;
-    for case in &latency::CASES {
+    for case in latency::CASES.iter().filter(|_| is_wanted("latency")) {
         objects::create_nodes(&space, created..case.nodes).await;
         created = case.nodes;
         latency::measure(&space, &template, case).await;

@@ -19,6 +19,7 @@ use std::{
     process,
     time::{Duration, Instant},
 };
+use tokio::time::timeout;
 
 /// How many nodes there are.
 const NODES: usize = 200;
@@ -32,6 +33,9 @@ const ROUNDS: u32 = 3;
 
 /// What the pods may take with the extender of what they take without: four fifths of the pods in the same time.
 const MAX_RATIO: f64 = 1.25;
+
+/// How long a round may take at the most.
+const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The scheduler's name among the cluster's parts.
 const SCHEDULER: &str = "scheduler";
@@ -104,9 +108,6 @@ impl Bench<'_> {
     async fn place_all(&self) -> Duration {
         let pods = pods(self.space);
         let version = pods.list_metadata(&ListParams::default()).await.unwrap().metadata.resource_version.unwrap();
-        // A pod is new to this watch once it has a node.
-        let bound = WatchParams::default().fields("spec.nodeName!=");
-        let mut events = pin!(pods.watch_metadata(&bound, &version).await.unwrap());
         let create = |number: usize| {
             let pods = &pods;
             let (name, service) = (format!("pod-{number}"), number / 2 % SERVICES);
@@ -116,18 +117,47 @@ impl Bench<'_> {
             }
         };
         let binding = async {
-            let mut left = self.pods;
-            while left > 0 {
-                match events.next().await.unwrap().unwrap() {
-                    WatchEvent::Added(_) => left -= 1,
-                    WatchEvent::Error(error) => panic!("the watch of pods has failed: {error:?}"),
-                    _ => {}
-                }
+            if timeout(PATIENCE, self.see_bound(version)).await.is_err() {
+                panic!("not all pods have a node after {PATIENCE:?}: {}", self.unplaced().await);
             }
         };
         let begun = Instant::now();
         tokio::join!(stream::iter(0..self.pods as usize).for_each_concurrent(CONNECTIONS, create), binding);
         begun.elapsed()
+    }
+
+    /// Waits until all pods that are created after a version have nodes.
+    async fn see_bound(&self, mut version: String) {
+        let pods = pods(self.space);
+        // A pod is new to this watch once it has a node.
+        let bound = WatchParams::default().fields("spec.nodeName!=");
+        let mut left = self.pods;
+        // The API server ends a watch whose client doesn't read while all processors are busy.
+        while left > 0 {
+            let mut events = pin!(pods.watch_metadata(&bound, &version).await.unwrap());
+            while let Some(event) = events.next().await {
+                let (object, is_new) = match event.unwrap() {
+                    WatchEvent::Added(object) => (object, true),
+                    WatchEvent::Modified(object) | WatchEvent::Deleted(object) => (object, false),
+                    WatchEvent::Error(error) => panic!("the watch of pods has failed: {error:?}"),
+                    WatchEvent::Bookmark(_) => continue,
+                };
+                version = object.metadata.resource_version.unwrap();
+                left -= u32::from(is_new);
+                if left == 0 {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// A pod without a node, and what the scheduler says of it.
+    async fn unplaced(&self) -> String {
+        let first = pods(self.space).list(&ListParams::default().fields("spec.nodeName=").limit(1)).await.unwrap().items.pop();
+        let Some(pod) = first else { return "by now all have one".to_owned() };
+        let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+        let messages: Vec<String> = conditions.into_iter().filter_map(|condition| condition.message).collect();
+        format!("{}: {}", pod.metadata.name.unwrap_or_default(), messages.join("; "))
     }
 
     async fn clear(&self) {

@@ -8,7 +8,7 @@ use crate::{
         copies::{Copies, Kept},
         names::node_label,
     },
-    placement::{Cluster, Owner, Pod, pod::MODEL_COPY, question},
+    placement::{Cluster, Nodes, Owner, Pod, pod::MODEL_COPY, question},
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL},
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,8 @@ fn best(
     namespace_labels: &BTreeMap<String, String>,
     candidates: &[&str],
 ) -> Result<Option<String>, Undecided> {
-    match question::score(policies, cluster, &view.settings, copy, candidates, namespace_labels, &|_| None) {
+    let nodes = Nodes::named(cluster, candidates);
+    match question::score(policies, cluster, &view.settings, copy, &nodes, namespace_labels, &|_| None) {
         Ok(scored) => Ok(scored.order(candidates).into_iter().next()),
         // Without a policy, all are as good.
         Err(Undecided::Nobody(_)) => Ok(candidates.first().map(|node| (*node).to_owned())),
@@ -171,7 +172,11 @@ mod tests {
         cluster.put_pod(copy(&model, copies, "a"));
         let pod = copy(&model, copies, "");
         let pinned = policies.pin(Standing::New);
-        let scored = question::score(&pinned, &cluster, &view.settings, &pod, &["a", "b", "c"], &BTreeMap::new(), &|_| None).unwrap();
+        let scored =
+            question::score(&pinned, &cluster, &view.settings, &pod, &Nodes::named(&cluster, &["a", "b", "c"]), &BTreeMap::new(), &|_| {
+                None
+            })
+            .unwrap();
         let values = |feature: &str| {
             let column = FEATURES.iter().position(|known| known.name == feature).unwrap();
             [0, 1, 2].map(|row| scored.values[row * FEATURES.len() + column])

@@ -14,7 +14,7 @@ use crate::{
     key::ObjectKey,
     objects::label_value,
     placement::{
-        Cluster, Node, Owner, Pod, PodKey, Resources, Settings,
+        Cluster, Node, Nodes, Owner, Pod, PodKey, Resources, Settings,
         node::image_name,
         question::{self, Scored},
         resources::{CPU, MEMORY, PODS},
@@ -142,7 +142,8 @@ impl<'p> NodePolicies<'p> {
         // Pods count by themselves; beside them, what is reserved for those that are about to start.
         let reserved = |node: &str| Some(resources((choice.taken)(node) - pods.get(node).copied().unwrap_or_default()));
         let pod = planned_pod(choice.model, object);
-        Some(question::score(self.policies, &view.cluster, &view.settings, &pod, choice.nodes, &object.namespace_labels, &reserved))
+        let nodes = Nodes::named(&view.cluster, choice.nodes);
+        Some(question::score(self.policies, &view.cluster, &view.settings, &pod, &nodes, &object.namespace_labels, &reserved))
     }
 }
 

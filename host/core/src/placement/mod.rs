@@ -23,4 +23,4 @@ pub use pod::{Gang, Owner, Pod, PodKey};
 pub use rank::Ties;
 pub use resources::Resources;
 pub use settings::Settings;
-pub use slots::NodeNames;
+pub use slots::{NodeNames, Nodes};

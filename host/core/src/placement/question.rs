@@ -1,7 +1,7 @@
 //! The question `node-placement` at scheduling-scoring: how well each node suits a pod.
 
 use super::{
-    Cluster, Pod, Resources, Settings, features, rank,
+    Cluster, Nodes, Pod, Resources, Settings, features, rank,
     record::{Placement, RecordedRows, at_rows, values_at},
 };
 use crate::{
@@ -58,12 +58,13 @@ pub fn score(
     cluster: &Cluster,
     settings: &Settings,
     pod: &Pod,
-    nodes: &[&str],
+    nodes: &Nodes<'_>,
     namespace_labels: &BTreeMap<String, String>,
     reserved: &dyn Fn(&str) -> Option<Resources>,
 ) -> Result<Scored, Undecided> {
-    if nodes.is_empty() || !pod.is_in_scope(settings) {
-        return Ok(Scored { scores: vec![Some(0.0); nodes.len()], ranks: vec![0; nodes.len()], ..Scored::default() });
+    let number = nodes.names().len();
+    if number == 0 || !pod.is_in_scope(settings) {
+        return Ok(Scored { scores: vec![Some(0.0); number], ranks: vec![0; number], ..Scored::default() });
     }
     let names = features::names(settings);
     let values = features::rows(cluster, settings, pod, nodes, reserved);
@@ -71,7 +72,7 @@ pub fn score(
     let subject = subject(pod, namespace_labels);
     let decision = policies.score(&subject, Question::NodePlacement, candidates)?;
     let scores = decision.answer.0.clone();
-    let ranks = rank::ranks(nodes, &scores, settings.ties);
+    let ranks = rank::ranks(nodes.names(), &scores, settings.ties);
     Ok(Scored { scores, ranks, values, plugins: decision.plugins, failed: decision.failed, subject: Some(subject) })
 }
 
@@ -184,7 +185,7 @@ pub(super) mod tests {
 
     fn ask(policies: &Policies, settings: &Settings, pod: &Pod) -> Result<Scored, Undecided> {
         let cluster = nodes(&["a", "b"]);
-        score(&policies.pin(Standing::New), &cluster, settings, pod, &["b", "a"], &BTreeMap::new(), &|_| None)
+        score(&policies.pin(Standing::New), &cluster, settings, pod, &Nodes::named(&cluster, &["b", "a"]), &BTreeMap::new(), &|_| None)
     }
 
     #[test]

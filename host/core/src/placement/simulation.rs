@@ -1,7 +1,7 @@
 //! Predicts where pods go: it places them one after the other, as a scheduler that asks would.
 
 use super::{
-    Cluster, Pod, Resources, Settings,
+    Cluster, Nodes, Pod, Resources, Settings,
     fit::{Fit, Misfit, summary},
     gangs::{Question, Reservations, Verdict},
     question::score,
@@ -94,7 +94,7 @@ impl Simulation<'_> {
         let mut failed = None;
         let question = Question { cluster, pod, now: *now, timeout, offered: &|_| true, is_late: &|| false };
         let verdict = reservations.decide(question, &mut |trial, member, nodes, held| {
-            let scored = score(policies, trial, settings, member, nodes, labels, held);
+            let scored = score(policies, trial, settings, member, &Nodes::named(trial, nodes), labels, held);
             let nothing = |undecided| {
                 failed = Some(undecided);
                 Vec::new()
@@ -128,7 +128,8 @@ impl Simulation<'_> {
             return Err(summary(&misfits));
         }
         let labels = namespaces.get(&pod.namespace).unwrap_or(&UNKNOWN);
-        let scored = score(policies, cluster, settings, pod, &nodes, labels, &held).map_err(|undecided| undecided.to_string())?;
+        let scored = score(policies, cluster, settings, pod, &Nodes::named(cluster, &nodes), labels, &held)
+            .map_err(|undecided| undecided.to_string())?;
         let best = scored.best(&nodes);
         if best.is_empty() {
             return Err(match nodes.len() {

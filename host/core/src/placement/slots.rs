@@ -1,6 +1,6 @@
 //! The places of a cluster's nodes: one a name, in the order of names, so that what is known of nodes can be kept in vectors beside them.
 
-use super::cluster::NodeState;
+use super::cluster::{Cluster, NodeState};
 use foldhash::fast::RandomState;
 use std::{collections::HashMap, sync::Arc};
 
@@ -50,6 +50,36 @@ impl NodeNames {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.sorted.is_empty()
+    }
+}
+
+/// Nodes that a question is about, with their places: each is looked up once.
+#[derive(Clone, Debug, Default)]
+pub struct Nodes<'n> {
+    names: Vec<&'n str>,
+    /// None of a node that the cluster doesn't have.
+    places: Vec<Option<usize>>,
+}
+
+impl<'n> Nodes<'n> {
+    /// These nodes of a cluster.
+    pub fn named(cluster: &Cluster, names: &[&'n str]) -> Self {
+        Self { names: names.to_vec(), places: names.iter().map(|name| cluster.names().find(name)).collect() }
+    }
+
+    /// The nodes at these places of a cluster.
+    pub fn at(cluster: &'n Cluster, places: &[usize]) -> Self {
+        let names = places.iter().filter_map(|at| cluster.names().get(*at)).collect();
+        Self { names, places: places.iter().map(|at| Some(*at)).collect() }
+    }
+
+    /// Their names.
+    pub fn names(&self) -> &[&'n str] {
+        &self.names
+    }
+
+    pub(super) fn places(&self) -> &[Option<usize>] {
+        &self.places
     }
 }
 

@@ -8,7 +8,7 @@ use super::{
 use pointsman_core::{
     decide::Undecided,
     placement::{
-        NodeNames, PodKey,
+        NodeNames, Nodes, PodKey,
         gangs::{Reservations, Verdict},
         question::Scored,
     },
@@ -31,27 +31,21 @@ pub(super) struct ScoredNodes {
     pub(super) names: NodeNames,
     /// The places of the nodes among all names, in the order of the scores.
     pub(super) places: Vec<usize>,
+    /// The nodes that were offered too, and of which nothing is known yet.
+    unknown: Vec<String>,
     pub(super) scored: Scored,
 }
 
 impl ScoredNodes {
     /// The nodes, in the order of the scores.
-    pub(super) fn nodes(&self) -> impl Iterator<Item = &str> {
+    fn nodes(&self) -> impl Iterator<Item = &str> {
         self.places.iter().filter_map(|place| self.names.get(*place))
     }
 
-    /// The scores of some of them; none for others.
-    pub(super) fn of(&self, names: &[String]) -> Vec<Option<f64>> {
-        let mut scores = vec![None; self.names.len()];
-        for (place, score) in self.places.iter().zip(&self.scored.scores) {
-            scores[*place] = *score;
-        }
-        names.iter().map(|name| scores.get(self.names.find(name)?).copied().flatten()).collect()
-    }
-
-    /// The same, to be kept.
-    pub(super) fn keep(&self, uid: String, names: &[String]) -> Kept {
-        Kept::new(uid, &self.names, names, &self.of(names))
+    /// The scores, for the calls that follow.
+    pub(super) fn keep(&self, uid: String) -> Kept {
+        let scores = self.places.iter().copied().zip(self.scored.scores.iter().copied());
+        Kept::new(uid, self.names.clone(), scores, self.unknown.clone())
     }
 }
 
@@ -100,23 +94,27 @@ pub(super) fn filter_member(question: &Question<'_>, reservations: &mut Reservat
 pub(super) fn scored(question: &Question<'_>, reservations: &Reservations, names: Vec<String>) -> Filtered {
     let Question { cluster, pod, .. } = *question;
     let (mut names, mut failed) = unbroken(question, reservations, names);
-    let all = cluster.names();
-    let place = |name: &String| all.find(name).filter(|at| cluster.node_at(*at).is_some());
-    let places: Vec<usize> = names.iter().filter_map(place).collect();
+    let (mut places, mut unknown) = (Vec::with_capacity(names.len()), Vec::new());
+    for name in &names {
+        match cluster.names().find(name).filter(|at| cluster.node_at(*at).is_some()) {
+            Some(place) => places.push(place),
+            None => unknown.push(name.clone()),
+        }
+    }
     if places.is_empty() {
         return Filtered::new(ExtenderFilterResult::passing_without(names, failed));
     }
-    let nodes: Vec<&str> = places.iter().filter_map(|at| all.get(*at)).collect();
+    let nodes = Nodes::at(cluster, &places);
     let (scored, undecided) = match (question.score)(cluster, pod, &nodes, &|node| reservations.held(cluster, node, pod)) {
         Err(why) => (None, Some(why)),
         Ok(scored) => {
-            let excluded: HashSet<&str> = scored.excluded(&nodes).collect();
+            let excluded: HashSet<&str> = scored.excluded(nodes.names()).collect();
             if !excluded.is_empty() {
                 let why = excluded_by(&scored);
                 failed.extend(excluded.iter().map(|node| ((*node).to_owned(), why.clone())));
                 names.retain(|name| !excluded.contains(name.as_str()));
             }
-            (Some(ScoredNodes { names: all.clone(), places, scored }), None)
+            (Some(ScoredNodes { names: cluster.names().clone(), places, unknown, scored }), None)
         }
     };
     let result = ExtenderFilterResult::passing_without(names, failed);

@@ -19,31 +19,27 @@ pub(super) struct Kept {
     /// The pod.
     uid: String,
     names: NodeNames,
-    /// By the places of names: of the nodes that were answered their scores, if somebody has scored them.
-    answered: Vec<Option<Option<f64>>>,
-    /// The nodes that were answered and have no place: nothing is known of them yet.
+    /// The scores of nodes by their places; none of a node that was excluded, or that the scheduler didn't offer.
+    scores: Vec<Option<f64>>,
+    /// The nodes that were offered too, and of which nothing is known yet.
     unknown: Vec<String>,
 }
 
 impl Kept {
-    /// Of these nodes, which were answered, with their scores.
-    pub(super) fn new(uid: String, names: &NodeNames, nodes: &[String], scores: &[Option<f64>]) -> Self {
-        let mut kept = Self { uid, names: names.clone(), answered: vec![None; names.len()], unknown: Vec::new() };
-        for (node, score) in nodes.iter().zip(scores) {
-            match kept.names.find(node).and_then(|at| kept.answered.get_mut(at)) {
-                Some(answered) => *answered = Some(*score),
-                None => kept.unknown.push(node.clone()),
+    pub(super) fn new(uid: String, names: NodeNames, by_place: impl Iterator<Item = (usize, Option<f64>)>, unknown: Vec<String>) -> Self {
+        let mut scores = vec![None; names.len()];
+        for (place, score) in by_place {
+            if let Some(kept) = scores.get_mut(place) {
+                *kept = score;
             }
         }
-        kept
+        Self { uid, names, scores, unknown }
     }
 
-    /// The score of a node that was answered, if it has one.
-    fn score(&self, node: &str) -> Option<Option<f64>> {
-        match self.names.find(node) {
-            Some(at) => self.answered.get(at).copied().flatten(),
-            None => self.unknown.iter().any(|unknown| unknown == node).then_some(None),
-        }
+    /// The score of a node that may be ranked; NaN, which ranks last, of one that nothing is known of.
+    pub(super) fn score(&self, node: &str) -> Option<f64> {
+        let known = self.names.find(node).and_then(|at| *self.scores.get(at)?);
+        known.or_else(|| self.unknown.iter().any(|unknown| unknown == node).then_some(f64::NAN))
     }
 }
 
@@ -65,7 +61,7 @@ impl KeptRanks {
     /// The ranks of nodes for a pod, if all of them are among those that were answered.
     pub(super) fn ranks(&self, uid: &str, nodes: &[String], ties: Ties) -> Option<Vec<i64>> {
         let kept = self.0.iter().find(|kept| kept.uid == uid)?;
-        let scores = nodes.iter().map(|node| kept.score(node)).collect::<Option<Vec<_>>>()?;
+        let scores = nodes.iter().map(|node| kept.score(node).map(Some)).collect::<Option<Vec<_>>>()?;
         let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
         Some(rank::ranks(&names, &scores, ties))
     }
@@ -97,25 +93,26 @@ mod tests {
     use pointsman_core::placement::{Cluster, Node};
 
     /// In a cluster with the nodes a to d.
-    fn kept(uid: &str, nodes: &[(&str, Option<f64>)]) -> Kept {
+    fn kept(uid: &str, nodes: &[(&str, f64)]) -> Kept {
         let mut cluster = Cluster::default();
         for name in ["a", "b", "c", "d"] {
             cluster.put_node(name, Node::default());
         }
-        let (nodes, scores): (Vec<String>, Vec<Option<f64>>) = nodes.iter().map(|(node, score)| ((*node).to_owned(), *score)).unzip();
-        Kept::new(uid.to_owned(), cluster.names(), &nodes, &scores)
+        let (known, unknown): (Vec<_>, Vec<_>) = nodes.iter().copied().partition(|(node, _)| cluster.names().find(node).is_some());
+        let scores = known.into_iter().filter_map(|(node, score)| Some((cluster.names().find(node)?, Some(score))));
+        Kept::new(uid.to_owned(), cluster.names().clone(), scores, unknown.into_iter().map(|(node, _)| node.to_owned()).collect())
     }
 
     #[test]
     fn ranks_are_of_the_nodes_that_are_asked_about_and_unknown_ones_are_asked_again() {
         let mut all = KeptRanks::default();
-        all.put(kept("u1", &[("a", Some(0.5)), ("b", Some(0.9)), ("c", None)]));
+        all.put(kept("u1", &[("a", 0.5), ("b", 0.9)]));
         let ranks = |uid: &str, nodes: &[&str]| {
             let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
             all.ranks(uid, &nodes, Ties::Name)
         };
-        assert_eq!(ranks("u1", &["a", "b", "c"]), Some(vec![9, 10, 0]));
-        assert_eq!(ranks("u1", &["c", "a"]), Some(vec![0, 10]));
+        assert_eq!(ranks("u1", &["a", "b"]), Some(vec![9, 10]));
+        assert_eq!(ranks("u1", &["a"]), Some(vec![10]));
         assert_eq!((ranks("u1", &["a", "d"]), ranks("u2", &["a"])), (None, None));
         assert_eq!(ranks("u1", &["a", "new"]), None, "it was no answer");
     }
@@ -123,7 +120,7 @@ mod tests {
     #[test]
     fn a_node_that_is_not_known_yet_ranks_behind_all_others_and_needs_no_second_question() {
         let mut all = KeptRanks::default();
-        all.put(kept("u1", &[("a", Some(0.5)), ("new", None)]));
+        all.put(kept("u1", &[("a", 0.5), ("new", 0.0)]));
         let nodes = ["new", "a"].map(str::to_owned);
         assert_eq!(all.ranks("u1", &nodes, Ties::Name), Some(vec![0, 10]));
     }
@@ -132,11 +129,11 @@ mod tests {
     fn only_the_last_ones_are_kept_and_one_a_pod() {
         let mut all = KeptRanks::default();
         for number in 0..=MAX_KEPT {
-            all.put(kept(&number.to_string(), &[("a", Some(1.0))]));
+            all.put(kept(&number.to_string(), &[("a", 1.0)]));
         }
         let nodes = ["a".to_owned()];
         assert_eq!((all.0.len(), all.ranks("0", &nodes, Ties::Name)), (MAX_KEPT, None));
-        all.put(kept("1", &[("b", None)]));
+        all.put(kept("1", &[("b", 1.0)]));
         assert_eq!((all.0.len(), all.ranks("1", &nodes, Ties::Name)), (MAX_KEPT, None));
         all.forget("2");
         assert_eq!(all.0.len(), MAX_KEPT - 1);

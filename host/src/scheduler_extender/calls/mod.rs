@@ -16,7 +16,7 @@ use filter::{Filtered, ScoredNodes};
 use pointsman_core::{
     decide::{Pinned, Standing, Undecided},
     placement::{
-        Cluster, Pod, Resources, Settings,
+        Cluster, Nodes, Pod, Resources, Settings,
         gangs::{self, Place, Reservations, Verdict},
         question::{self, Scored},
         rank,
@@ -49,7 +49,7 @@ pub(super) struct Refused(pub(super) String);
 type Reserved<'r> = dyn Fn(&str) -> Option<Resources> + 'r;
 
 /// Has nodes scored for a pod by the active policies.
-type Score<'s> = dyn Fn(&Cluster, &Pod, &[&str], &Reserved<'_>) -> Result<Scored, Undecided> + 's;
+type Score<'s> = dyn Fn(&Cluster, &Pod, &Nodes<'_>, &Reserved<'_>) -> Result<Scored, Undecided> + 's;
 
 /// What a call is about.
 struct Question<'q> {
@@ -94,13 +94,14 @@ impl Question<'_> {
         offered: &dyn Fn(&str) -> bool,
     ) -> (Verdict, Option<Undecided>) {
         let mut undecided = None;
-        let mut place: Box<Place<'_>> = Box::new(|trial, member, nodes, reserved| match (self.score)(trial, member, nodes, reserved) {
-            Ok(scored) => scored.order(nodes),
-            Err(why) => {
-                undecided = Some(why);
-                nodes.iter().map(|node| (*node).to_owned()).collect()
-            }
-        });
+        let mut place: Box<Place<'_>> =
+            Box::new(|trial, member, nodes, reserved| match (self.score)(trial, member, &Nodes::named(trial, nodes), reserved) {
+                Ok(scored) => scored.order(nodes),
+                Err(why) => {
+                    undecided = Some(why);
+                    nodes.iter().map(|node| (*node).to_owned()).collect()
+                }
+            });
         let Self { pod, now, is_late, .. } = *self;
         let question = gangs::Question { cluster, pod, now, timeout: self.settings.gang_timeout_seconds, offered, is_late };
         let verdict = reservations.decide(question, &mut *place);
@@ -204,7 +205,7 @@ impl Extender {
                 // The scheduler asks for no ranks then.
                 scene.assume(only);
             }
-            self.keep(&scene, passing, scored.as_ref());
+            self.keep(&scene, scored.as_ref());
             self.record(&pinned, &scene, scored, &result.failed_and_unresolvable_nodes);
         }
         result
@@ -224,10 +225,11 @@ impl Extender {
             let (pinned, reserved) = (self.pin(), self.reserved.load());
             let filtered = scene.ask(&pinned, |question| filter::scored(question, &reserved, names.to_vec()));
             self.note_outcome(&scene.pod, filtered.undecided.as_ref(), filtered.scored.is_some());
-            let scores = filtered.scored.as_ref().map_or_else(Vec::new, |scored| scored.of(names));
+            let kept = filtered.scored.as_ref().map(|scored| scored.keep(scene.pod.uid.clone()));
             self.record(&pinned, scene, filtered.scored, &filtered.result.failed_and_unresolvable_nodes);
+            let scores = kept.map(|kept| names.iter().map(|name| kept.score(name)).collect::<Vec<_>>());
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
-            if scores.is_empty() { Vec::new() } else { rank::ranks(&names, &scores, ties) }
+            scores.map_or_else(Vec::new, |scores| rank::ranks(&names, &scores, ties))
         });
         if let Some(best) = best(names, &ranks) {
             scene.assume(best);
@@ -253,18 +255,18 @@ impl Extender {
         ExtenderPreemptionResult { node_name_to_meta_victims: left }
     }
 
-    /// Keeps the scores of the nodes that were answered.
-    fn keep(&self, scene: &Scene, passing: &[String], scored: Option<&ScoredNodes>) {
+    /// Keeps the scores of nodes for the next call.
+    fn keep(&self, scene: &Scene, scored: Option<&ScoredNodes>) {
         let mut deciding = locked(&self.deciding);
         let uid = scene.pod.uid.clone();
         match scored {
             None => deciding.kept.forget(&uid),
-            Some(scored) => deciding.kept.put(scored.keep(uid, passing)),
+            Some(scored) => deciding.kept.put(scored.keep(uid)),
         }
     }
 
     fn record(&self, policies: &Pinned<'_>, scene: &Scene, scored: Option<ScoredNodes>, failed: &BTreeMap<String, String>) {
-        let Some(ScoredNodes { names, places, scored }) = scored else { return };
+        let Some(ScoredNodes { names, places, scored, .. }) = scored else { return };
         let nodes: Vec<&str> = places.iter().filter_map(|at| names.get(*at)).collect();
         let mut placement = scored.into_placement(policies, &scene.cache.settings, &scene.pod, &nodes, unix_now());
         placement.excluded.extend(failed.iter().map(|(node, why)| (node.clone(), why.clone())));

@@ -7,7 +7,7 @@ use super::{
 use pointsman_core::{
     decide::Undecided,
     placement::{
-        Cluster, Pod,
+        Cluster, Nodes, Pod,
         gangs::{Reservations, Verdict},
     },
 };
@@ -100,11 +100,10 @@ fn usable(
     if !question.is_in_scope || known.is_empty() {
         return None;
     }
-    match (question.score)(trial, pod, &known, &|node| reservations.held(trial, node, pod)) {
+    match (question.score)(trial, pod, &Nodes::named(trial, &known), &|node| reservations.held(trial, node, pod)) {
         Err(why) => Some(why),
         Ok(scored) => {
-            let excluded = known.iter().zip(&scored.scores).filter(|(_, score)| score.is_none());
-            let excluded: HashSet<String> = excluded.map(|(node, _)| (*node).to_owned()).collect();
+            let excluded: HashSet<String> = scored.excluded(&known).map(str::to_owned).collect();
             victims.retain(|node, _| !excluded.contains(node));
             None
         }

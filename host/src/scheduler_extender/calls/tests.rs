@@ -42,14 +42,14 @@ fn cluster(nodes: &[&str], pods: Vec<Pod>) -> Cluster {
 
 /// The later the name, the better; `x` is excluded.
 #[allow(clippy::unnecessary_wraps, reason = "policies may fail")]
-fn by_name(_: &Cluster, _: &Pod, nodes: &[&str], _: &Reserved<'_>) -> Result<Scored, Undecided> {
+fn by_name(_: &Cluster, _: &Pod, nodes: &Nodes<'_>, _: &Reserved<'_>) -> Result<Scored, Undecided> {
     let score = |node: &&str| Some(f64::from(node.as_bytes()[0])).filter(|_| *node != "x");
-    let scores: Vec<Option<f64>> = nodes.iter().map(score).collect();
+    let scores: Vec<Option<f64>> = nodes.names().iter().map(score).collect();
     let plugins = vec![AskedPlugin { plugin: "by-name".to_owned(), digest: String::new() }];
-    Ok(Scored { ranks: rank::ranks(nodes, &scores, Ties::Name), scores, plugins, ..Scored::default() })
+    Ok(Scored { ranks: rank::ranks(nodes.names(), &scores, Ties::Name), scores, plugins, ..Scored::default() })
 }
 
-fn nobody(_: &Cluster, _: &Pod, _: &[&str], _: &Reserved<'_>) -> Result<Scored, Undecided> {
+fn nobody(_: &Cluster, _: &Pod, _: &Nodes<'_>, _: &Reserved<'_>) -> Result<Scored, Undecided> {
     Err(Undecided::Nobody(PolicyPoint::SchedulingScoring))
 }
 
@@ -80,8 +80,9 @@ fn what_a_policy_excludes_fails_with_its_name_and_a_node_that_is_not_known_yet_p
     assert_eq!(passing(&filtered), ["a", "b", "new"]);
     assert_eq!(filtered.result.failed_and_unresolvable_nodes["x"], "the policy by-name excludes the node");
     assert!(filtered.result.failed_nodes.is_empty() && filtered.verdict.is_none());
-    let names = ["new", "b", "a"].map(str::to_owned);
-    assert_eq!(filtered.scored.unwrap().of(&names), [None, Some(98.0), Some(97.0)]);
+    let kept = filtered.scored.unwrap().keep("uid".to_owned());
+    assert_eq!(["b", "a", "x"].map(|name| kept.score(name)), [Some(98.0), Some(97.0), None]);
+    assert!(kept.score("new").is_some_and(f64::is_nan));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::{
     pod::{MODEL_COPY, Pod},
     resources::Resources,
     settings::Settings,
+    slots::Nodes,
 };
 use facts::word;
 use nodes::{NodeRoom, Rooms, count, number, share};
@@ -108,10 +109,16 @@ pub fn names(settings: &Settings) -> Vec<&str> {
 
 /// A row for each candidate, with the columns of [`names`]. A node that the cluster doesn't have has a row of NaN. `reserved` is what gangs hold
 /// of a node for others than the pod; it is called once for each node of the cluster.
-pub fn rows(cluster: &Cluster, settings: &Settings, pod: &Pod, nodes: &[&str], reserved: &dyn Fn(&str) -> Option<Resources>) -> Vec<f64> {
+pub fn rows(
+    cluster: &Cluster,
+    settings: &Settings,
+    pod: &Pod,
+    nodes: &Nodes<'_>,
+    reserved: &dyn Fn(&str) -> Option<Resources>,
+) -> Vec<f64> {
     let (kind, requested) = pod.accelerator().unzip();
     let rooms = Rooms::new(cluster, settings, pod, kind, reserved);
-    let places: Vec<Option<usize>> = nodes.iter().map(|name| rooms.find(name)).collect();
+    let places = nodes.places();
     let mut relatives = Relatives::new(cluster, pod, &rooms);
     relatives.set_candidate_zones(places.iter().filter_map(|at| rooms.get((*at)?)?.facts.zone()));
     let table = Table {
@@ -123,7 +130,7 @@ pub fn rows(cluster: &Cluster, settings: &Settings, pod: &Pod, nodes: &[&str], r
         rooms,
     };
     let added = settings.features.len();
-    let mut values = Vec::with_capacity(nodes.len() * (FEATURES.len() + added));
+    let mut values = Vec::with_capacity(places.len() * (FEATURES.len() + added));
     for place in places {
         match place.and_then(|at| Some((at, table.rooms.get(at)?))) {
             Some((at, room)) => {

@@ -56,7 +56,7 @@ fn cluster(nodes: &[(&str, Node)], pods: &[Pod]) -> Cluster {
 fn column(cluster: &Cluster, pod: &Pod, nodes: &[&str], name: &str) -> Vec<f64> {
     let settings = Settings::default();
     let at = names(&settings).iter().position(|known| *known == name).unwrap();
-    let values = rows(cluster, &settings, pod, nodes, &|_| None);
+    let values = rows(cluster, &settings, pod, &Nodes::named(cluster, nodes), &|_| None);
     values.chunks_exact(FEATURES.len()).map(|row| row[at]).collect()
 }
 
@@ -105,7 +105,7 @@ fn what_is_free_is_without_the_pod_itself_and_without_what_is_reserved() {
     }
     let settings = Settings::default();
     let reserved = |name: &str| (name == "b").then(|| Resources::from_iter([("cpu", 500), (GPU, 1)]));
-    let values = rows(&cluster, &settings, &new, &["b"], &reserved);
+    let values = rows(&cluster, &settings, &new, &Nodes::named(&cluster, &["b"]), &reserved);
     let value = |name: &str| values[FEATURES.iter().position(|feature| feature.name == name).unwrap()];
     let found = ["free-cpu", "free-accelerators", "node-is-free", "pool-pressure"].map(value);
     assert_eq!(found.to_vec(), [7.5, 7.0, 0.0, 0.25]);
@@ -252,7 +252,7 @@ fn the_rest_is_read_of_the_node_and_added_features_come_last() {
     }
     let feature = |name: &str| CustomFeature { name: name.into(), expression: "1".into() };
     let settings = Settings { features: vec![feature("node.speed"), feature("node.other")], ..Settings::default() };
-    let (names, values) = (names(&settings), rows(&cluster, &settings, &new, &["a", "b", "gone"], &|_| None));
+    let (names, values) = (names(&settings), rows(&cluster, &settings, &new, &Nodes::named(&cluster, &["a", "b", "gone"]), &|_| None));
     assert_eq!(names[FEATURES.len()..], ["node.speed", "node.other"]);
     assert_eq!(values.len(), 3 * names.len());
     let added: Vec<String> = values.chunks_exact(names.len()).map(|row| format!("{:?}", &row[FEATURES.len()..])).collect();
@@ -273,7 +273,7 @@ fn rows_depend_on_no_order() {
     let back = cluster(&topology().into_iter().rev().collect::<Vec<_>>(), &pods.iter().rev().cloned().collect::<Vec<_>>());
     let settings = Settings::default();
     let bits = |cluster: &Cluster, pod: &Pod, nodes: &[&str]| {
-        let values = rows(cluster, &settings, pod, nodes, &|_| None);
+        let values = rows(cluster, &settings, pod, &Nodes::named(cluster, nodes), &|_| None);
         let rows = values.chunks_exact(FEATURES.len()).map(|row| row.iter().map(|value| value.to_bits()).collect::<Vec<_>>());
         nodes.iter().zip(rows).map(|(name, row)| ((*name).to_owned(), row)).collect::<BTreeMap<_, _>>()
     };
