@@ -3,29 +3,49 @@
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{borrow::Cow, collections::BTreeMap, ops::Deref};
 
 /// The highest rank that an extender may give.
 pub const MAX_PRIORITY: i64 = 10;
 
+/// The name of a node as it came: a part of the call, which has thousands of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeName<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl Deref for NodeName<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'a, N: Into<Cow<'a, str>>> From<N> for NodeName<'a> {
+    fn from(name: N) -> Self {
+        Self(name.into())
+    }
+}
+
 /// The question of filter and prioritize.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct ExtenderArgs {
+pub struct ExtenderArgs<'a> {
     /// The pod, as the API has it.
     pub pod: Value,
     /// Whole nodes, from a scheduler whose configuration lacks `nodeCacheCapable`.
     pub nodes: Option<IgnoredAny>,
     /// The names of the nodes.
-    pub node_names: Option<Vec<String>>,
+    #[serde(borrow)]
+    pub node_names: Option<Vec<NodeName<'a>>>,
 }
 
 /// The answer of filter.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct ExtenderFilterResult {
+pub struct ExtenderFilterResult<'a> {
     /// The nodes that are left. None would mean that nothing is said about nodes.
-    pub node_names: Option<Vec<String>>,
+    pub node_names: Option<Vec<NodeName<'a>>>,
     /// Why others aren't: if other pods gave way, they might be. Never used: nodes without room aren't asked about.
     pub failed_nodes: BTreeMap<String, String>,
     /// Why others aren't whatever pods give way: nobody is preempted for these.
@@ -37,9 +57,9 @@ pub struct ExtenderFilterResult {
 /// How a node ranks.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct HostPriority {
+pub struct HostPriority<'a> {
     /// The node.
-    pub host: String,
+    pub host: NodeName<'a>,
     /// Its rank, from 0 to 10.
     pub score: i64,
 }
@@ -117,20 +137,20 @@ impl MetaVictims {
     }
 }
 
-impl ExtenderFilterResult {
+impl<'a> ExtenderFilterResult<'a> {
     /// These nodes, and nothing to say of others.
-    pub fn passing(nodes: Vec<String>) -> Self {
+    pub fn passing(nodes: Vec<NodeName<'a>>) -> Self {
         Self { node_names: Some(nodes), ..Self::default() }
     }
 
     /// These nodes, and why others aren't among them. No pod there gives way: they have room, as the scheduler itself has found.
-    pub fn passing_without(nodes: Vec<String>, failed_and_unresolvable_nodes: BTreeMap<String, String>) -> Self {
+    pub fn passing_without(nodes: Vec<NodeName<'a>>, failed_and_unresolvable_nodes: BTreeMap<String, String>) -> Self {
         Self { failed_and_unresolvable_nodes, ..Self::passing(nodes) }
     }
 
     /// No node, and nobody is to be preempted.
-    pub fn none(nodes: impl IntoIterator<Item = String>, why: &str) -> Self {
-        let failed_and_unresolvable_nodes = nodes.into_iter().map(|node| (node, why.to_owned())).collect();
+    pub fn none(nodes: &[NodeName<'_>], why: &str) -> Self {
+        let failed_and_unresolvable_nodes = nodes.iter().map(|node| (node.to_string(), why.to_owned())).collect();
         Self { failed_and_unresolvable_nodes, ..Self::passing(Vec::new()) }
     }
 }
@@ -143,20 +163,23 @@ mod tests {
     #[test]
     fn what_a_scheduler_sends_is_read() {
         let text = r#"{"Pod":{"metadata":{"name":"a"}},"Nodes":null,"NodeNames":["n1","n2"]}"#;
-        let args: ExtenderArgs = serde_json::from_str(text).unwrap();
+        let args: ExtenderArgs<'_> = serde_json::from_str(text).unwrap();
         assert_eq!((args.pod["metadata"]["name"].as_str(), args.nodes.is_some()), (Some("a"), false));
-        assert_eq!(args.node_names.unwrap(), ["n1", "n2"]);
+        assert_eq!(args.node_names.unwrap(), ["n1", "n2"].map(NodeName::from));
+        // Names need no escapes, and may have them.
+        let escaped: ExtenderArgs<'_> = serde_json::from_str(r#"{"Pod":{},"NodeNames":["n\u0031"]}"#).unwrap();
+        assert_eq!(escaped.node_names.unwrap(), ["n1"].map(NodeName::from));
         // Without nodeCacheCapable.
-        let args: ExtenderArgs = serde_json::from_str(r#"{"Pod":{},"Nodes":{"items":[{"spec":{}}]},"NodeNames":null}"#).unwrap();
+        let args: ExtenderArgs<'_> = serde_json::from_str(r#"{"Pod":{},"Nodes":{"items":[{"spec":{}}]},"NodeNames":null}"#).unwrap();
         assert!(args.nodes.is_some() && args.node_names.is_none());
     }
 
     #[test]
     fn answers_have_go_s_names_and_an_empty_list_is_no_null() {
-        let result = ExtenderFilterResult::none(["n1".to_owned()], "it waits");
+        let result = ExtenderFilterResult::none(&["n1".into()], "it waits");
         let expected = json!({"NodeNames": [], "FailedNodes": {}, "FailedAndUnresolvableNodes": {"n1": "it waits"}, "Error": ""});
         assert_eq!(serde_json::to_value(&result).unwrap(), expected);
-        let ranks = [HostPriority { host: "n1".to_owned(), score: 10 }];
+        let ranks = [HostPriority { host: "n1".into(), score: 10 }];
         assert_eq!(serde_json::to_value(ranks).unwrap(), json!([{"Host": "n1", "Score": 10}]));
     }
 

@@ -1,7 +1,7 @@
 //! Which of the nodes that fit a pod may be its own.
 
 use super::{
-    super::wire::{ExtenderFilterResult, MAX_PRIORITY},
+    super::wire::{ExtenderFilterResult, MAX_PRIORITY, NodeName},
     Question,
     kept::Kept,
 };
@@ -16,8 +16,8 @@ use pointsman_core::{
 use std::collections::{BTreeMap, HashSet};
 
 /// What comes of a call.
-pub(super) struct Filtered {
-    pub(super) result: ExtenderFilterResult,
+pub(super) struct Filtered<'a> {
+    pub(super) result: ExtenderFilterResult<'a>,
     /// What is to become of a member of a gang.
     pub(super) verdict: Option<Verdict>,
     /// The nodes that were scored.
@@ -49,14 +49,14 @@ impl ScoredNodes {
     }
 }
 
-impl Filtered {
-    fn new(result: ExtenderFilterResult) -> Self {
+impl<'a> Filtered<'a> {
+    fn new(result: ExtenderFilterResult<'a>) -> Self {
         Self { result, verdict: None, scored: None, undecided: None }
     }
 }
 
 /// Filters nodes for a pod that is in no gang.
-pub(super) fn filter(question: &Question<'_>, reservations: &Reservations, names: Vec<String>) -> Filtered {
+pub(super) fn filter<'a>(question: &Question<'_>, reservations: &Reservations, names: Vec<NodeName<'a>>) -> Filtered<'a> {
     if question.is_in_scope {
         return scored(question, reservations, names);
     }
@@ -65,24 +65,24 @@ pub(super) fn filter(question: &Question<'_>, reservations: &Reservations, names
 }
 
 /// Filters nodes for a member of a gang.
-pub(super) fn filter_member(question: &Question<'_>, reservations: &mut Reservations, names: Vec<String>) -> Filtered {
-    let offered: HashSet<&str> = names.iter().map(String::as_str).collect();
+pub(super) fn filter_member<'a>(question: &Question<'_>, reservations: &mut Reservations, names: Vec<NodeName<'a>>) -> Filtered<'a> {
+    let offered: HashSet<&str> = names.iter().map(|name| &**name).collect();
     let (verdict, undecided) = question.gang_verdict(question.cluster, reservations, &|node| offered.contains(node));
     let is_offered = matches!(&verdict, Verdict::Node(node) if offered.contains(node.as_str()));
     let filtered = match &verdict {
         Verdict::Free => scored(question, reservations, names),
-        Verdict::Wait(why) => Filtered::new(ExtenderFilterResult::none(names, why)),
+        Verdict::Wait(why) => Filtered::new(ExtenderFilterResult::none(&names, why)),
         // Every node is scored, so that it can be explained which one it is.
         Verdict::Node(node) if is_offered => {
             let mut filtered = scored(question, reservations, names);
-            filtered.result = ExtenderFilterResult::passing(vec![node.clone()]);
+            filtered.result = ExtenderFilterResult::passing(vec![node.clone().into()]);
             if let Some(nodes) = &mut filtered.scored {
                 nodes.scored.ranks = nodes.nodes().map(|name| if name == node { MAX_PRIORITY } else { 0 }).collect();
             }
             filtered
         }
         Verdict::Node(node) => Filtered::new(ExtenderFilterResult::none(
-            names,
+            &names,
             &format!("the node {node} is reserved for it, and the scheduler doesn't offer it"),
         )),
     };
@@ -91,14 +91,14 @@ pub(super) fn filter_member(question: &Question<'_>, reservations: &mut Reservat
 
 /// Has the policies score the nodes that break no reservation. Where they don't answer, all of these pass; and so does a node that isn't known
 /// here yet, behind all others.
-pub(super) fn scored(question: &Question<'_>, reservations: &Reservations, names: Vec<String>) -> Filtered {
+pub(super) fn scored<'a>(question: &Question<'_>, reservations: &Reservations, names: Vec<NodeName<'a>>) -> Filtered<'a> {
     let Question { cluster, pod, .. } = *question;
     let (mut names, mut failed) = unbroken(question, reservations, names);
     let (mut places, mut unknown) = (Vec::with_capacity(names.len()), Vec::new());
     for name in &names {
         match cluster.names().find(name).filter(|at| cluster.node_at(*at).is_some()) {
             Some(place) => places.push(place),
-            None => unknown.push(name.clone()),
+            None => unknown.push(name.to_string()),
         }
     }
     if places.is_empty() {
@@ -112,7 +112,7 @@ pub(super) fn scored(question: &Question<'_>, reservations: &Reservations, names
             if !excluded.is_empty() {
                 let why = excluded_by(&scored);
                 failed.extend(excluded.iter().map(|node| ((*node).to_owned(), why.clone())));
-                names.retain(|name| !excluded.contains(name.as_str()));
+                names.retain(|name| !excluded.contains(&**name));
             }
             (Some(ScoredNodes { names: cluster.names().clone(), places, unknown, scored }), None)
         }
@@ -131,12 +131,16 @@ fn excluded_by(scored: &Scored) -> String {
 }
 
 /// The nodes on which the pod takes nothing that is reserved for a gang, and why the others fail.
-fn unbroken(question: &Question<'_>, reservations: &Reservations, mut names: Vec<String>) -> (Vec<String>, BTreeMap<String, String>) {
+fn unbroken<'a>(
+    question: &Question<'_>,
+    reservations: &Reservations,
+    mut names: Vec<NodeName<'a>>,
+) -> (Vec<NodeName<'a>>, BTreeMap<String, String>) {
     let mut failed = BTreeMap::new();
     names.retain(|name| match reservations.broken_by(question.cluster, question.pod, name) {
         None => true,
         Some(gang) => {
-            failed.insert(name.clone(), reserved_for(&gang, &question.pod.namespace));
+            failed.insert(name.to_string(), reserved_for(&gang, &question.pod.namespace));
             false
         }
     });

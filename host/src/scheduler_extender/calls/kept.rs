@@ -59,11 +59,10 @@ impl KeptRanks {
     }
 
     /// The ranks of nodes for a pod, if all of them are among those that were answered.
-    pub(super) fn ranks(&self, uid: &str, nodes: &[String], ties: Ties) -> Option<Vec<i64>> {
+    pub(super) fn ranks(&self, uid: &str, nodes: &[&str], ties: Ties) -> Option<Vec<i64>> {
         let kept = self.0.iter().find(|kept| kept.uid == uid)?;
         let scores = nodes.iter().map(|node| kept.score(node).map(Some)).collect::<Option<Vec<_>>>()?;
-        let names: Vec<&str> = nodes.iter().map(String::as_str).collect();
-        Some(rank::ranks(&names, &scores, ties))
+        Some(rank::ranks(nodes, &scores, ties))
     }
 }
 
@@ -107,10 +106,7 @@ mod tests {
     fn ranks_are_of_the_nodes_that_are_asked_about_and_unknown_ones_are_asked_again() {
         let mut all = KeptRanks::default();
         all.put(kept("u1", &[("a", 0.5), ("b", 0.9)]));
-        let ranks = |uid: &str, nodes: &[&str]| {
-            let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
-            all.ranks(uid, &nodes, Ties::Name)
-        };
+        let ranks = |uid: &str, nodes: &[&str]| all.ranks(uid, nodes, Ties::Name);
         assert_eq!(ranks("u1", &["a", "b"]), Some(vec![9, 10]));
         assert_eq!(ranks("u1", &["a"]), Some(vec![10]));
         assert_eq!((ranks("u1", &["a", "d"]), ranks("u2", &["a"])), (None, None));
@@ -121,8 +117,7 @@ mod tests {
     fn a_node_that_is_not_known_yet_ranks_behind_all_others_and_needs_no_second_question() {
         let mut all = KeptRanks::default();
         all.put(kept("u1", &[("a", 0.5), ("new", 0.0)]));
-        let nodes = ["new", "a"].map(str::to_owned);
-        assert_eq!(all.ranks("u1", &nodes, Ties::Name), Some(vec![0, 10]));
+        assert_eq!(all.ranks("u1", &["new", "a"], Ties::Name), Some(vec![0, 10]));
     }
 
     #[test]
@@ -131,7 +126,7 @@ mod tests {
         for number in 0..=MAX_KEPT {
             all.put(kept(&number.to_string(), &[("a", 1.0)]));
         }
-        let nodes = ["a".to_owned()];
+        let nodes = ["a"];
         assert_eq!((all.0.len(), all.ranks("0", &nodes, Ties::Name)), (MAX_KEPT, None));
         all.put(kept("1", &[("b", 1.0)]));
         assert_eq!((all.0.len(), all.ranks("1", &nodes, Ties::Name)), (MAX_KEPT, None));

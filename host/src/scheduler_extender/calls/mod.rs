@@ -10,7 +10,7 @@ use super::{
     cache::Cache,
     server::Verb,
     unix_now,
-    wire::{ExtenderArgs, ExtenderFilterResult, ExtenderPreemptionArgs, ExtenderPreemptionResult, HostPriority},
+    wire::{ExtenderArgs, ExtenderFilterResult, ExtenderPreemptionArgs, ExtenderPreemptionResult, HostPriority, NodeName},
 };
 use filter::{Filtered, ScoredNodes};
 use pointsman_core::{
@@ -23,7 +23,7 @@ use pointsman_core::{
     },
 };
 use pointsman_sandbox::sync::locked;
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{
     collections::BTreeMap,
@@ -176,7 +176,7 @@ impl Extender {
         self.policies().pin(Standing::New)
     }
 
-    fn filter(&self, args: ExtenderArgs) -> ExtenderFilterResult {
+    fn filter<'a>(&self, args: ExtenderArgs<'a>) -> ExtenderFilterResult<'a> {
         let Some(names) = args.node_names else {
             let error = if args.nodes.is_some() { NOT_CAPABLE.to_owned() } else { String::new() };
             return ExtenderFilterResult { error, ..ExtenderFilterResult::default() };
@@ -211,27 +211,27 @@ impl Extender {
         result
     }
 
-    fn prioritize(&self, args: ExtenderArgs) -> Vec<HostPriority> {
+    fn prioritize<'a>(&self, args: ExtenderArgs<'a>) -> Vec<HostPriority<'a>> {
         let names = args.node_names.unwrap_or_default();
         let ranks = self.scene(&args.pod).filter(|scene| scene.is_in_scope).map(|mut scene| self.ranks(&mut scene, &names));
         let ranks = ranks.unwrap_or_default().into_iter().chain(std::iter::repeat(0));
         names.into_iter().zip(ranks).map(|(host, score)| HostPriority { host, score }).collect()
     }
 
-    fn ranks(&self, scene: &mut Scene, names: &[String]) -> Vec<i64> {
+    fn ranks(&self, scene: &mut Scene, offered: &[NodeName<'_>]) -> Vec<i64> {
         let ties = scene.cache.settings.ties;
-        let known = locked(&self.deciding).kept.ranks(&scene.pod.uid, names, ties);
+        let names: Vec<&str> = offered.iter().map(|name| &**name).collect();
+        let known = locked(&self.deciding).kept.ranks(&scene.pod.uid, &names, ties);
         let ranks = known.unwrap_or_else(|| {
             let (pinned, reserved) = (self.pin(), self.reserved.load());
-            let filtered = scene.ask(&pinned, |question| filter::scored(question, &reserved, names.to_vec()));
+            let filtered = scene.ask(&pinned, |question| filter::scored(question, &reserved, offered.to_vec()));
             self.note_outcome(&scene.pod, filtered.undecided.as_ref(), filtered.scored.is_some());
             let kept = filtered.scored.as_ref().map(|scored| scored.keep(scene.pod.uid.clone()));
             self.record(&pinned, scene, filtered.scored, &filtered.result.failed_and_unresolvable_nodes);
             let scores = kept.map(|kept| names.iter().map(|name| kept.score(name)).collect::<Vec<_>>());
-            let names: Vec<&str> = names.iter().map(String::as_str).collect();
             scores.map_or_else(Vec::new, |scores| rank::ranks(&names, &scores, ties))
         });
-        if let Some(best) = best(names, &ranks) {
+        if let Some(best) = best(&names, &ranks) {
             scene.assume(best);
         }
         ranks
@@ -274,7 +274,7 @@ impl Extender {
     }
 
     /// Notes whether a pod waits for what may become free here: all nodes that were offered for it have failed.
-    fn note_waiting(&self, scene: &Scene, result: &ExtenderFilterResult, freed: Option<u64>) {
+    fn note_waiting(&self, scene: &Scene, result: &ExtenderFilterResult<'_>, freed: Option<u64>) {
         let Deciding { waiting, offers, .. } = &mut *locked(&self.deciding);
         let failed = &result.failed_and_unresolvable_nodes;
         if failed.is_empty() || result.node_names.as_ref().is_none_or(|names| !names.is_empty()) {
@@ -318,7 +318,7 @@ impl Extender {
 }
 
 /// Filters nodes for a member of a gang. With [`Reservations::freed`] then; none while the search for its nodes goes on.
-fn filter_member(question: &Question<'_>, reserving: &mut Reserving, names: Vec<String>) -> (Filtered, Option<u64>) {
+fn filter_member<'a>(question: &Question<'_>, reserving: &mut Reserving, names: Vec<NodeName<'a>>) -> (Filtered<'a>, Option<u64>) {
     let Reserving { reservations, .. } = reserving;
     reservations.drop_late(question.now);
     let filtered = filter::filter_member(question, reservations, names);
@@ -328,14 +328,14 @@ fn filter_member(question: &Question<'_>, reserving: &mut Reserving, names: Vec<
 }
 
 /// The node that ranks above all others, if there is one.
-fn best<'n>(names: &'n [String], ranks: &[i64]) -> Option<&'n str> {
+fn best<'n>(names: &[&'n str], ranks: &[i64]) -> Option<&'n str> {
     let highest = ranks.iter().copied().max().filter(|highest| *highest > 0)?;
-    let mut highest = names.iter().zip(ranks).filter(|(_, rank)| **rank == highest).map(|(name, _)| name.as_str());
+    let mut highest = names.iter().zip(ranks).filter(|(_, rank)| **rank == highest).map(|(name, _)| *name);
     let first = highest.next();
     first.filter(|_| highest.next().is_none())
 }
 
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
+fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Refused> {
     serde_json::from_slice(body).map_err(|error| Refused(format!("it is no call of a scheduler: {error}")))
 }
 

@@ -58,8 +58,8 @@ fn ask<T>(cluster: &Cluster, pod: &Pod, score: &Score<'_>, ask: impl FnOnce(&Que
     ask(&Question { cluster, settings: &settings, pod, is_in_scope: pod.is_in_scope(&settings), now: NOW, is_late: &|| false, score })
 }
 
-fn filtered(cluster: &Cluster, pod: &Pod, reservations: &mut Reservations, names: &[&str]) -> Filtered {
-    let names = names.iter().map(ToString::to_string).collect();
+fn filtered(cluster: &Cluster, pod: &Pod, reservations: &mut Reservations, names: &[&'static str]) -> Filtered<'static> {
+    let names = names.iter().map(|name| NodeName::from(*name)).collect();
     ask(cluster, pod, &by_name, |question| {
         if question.is_of_gang() {
             filter::filter_member(question, reservations, names)
@@ -69,8 +69,8 @@ fn filtered(cluster: &Cluster, pod: &Pod, reservations: &mut Reservations, names
     })
 }
 
-fn passing(filtered: &Filtered) -> Vec<&str> {
-    filtered.result.node_names.iter().flatten().map(String::as_str).collect()
+fn passing<'f>(filtered: &'f Filtered<'_>) -> Vec<&'f str> {
+    filtered.result.node_names.iter().flatten().map(|name| &**name).collect()
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn what_a_policy_excludes_fails_with_its_name_and_a_node_that_is_not_known_yet_p
 #[test]
 fn where_nobody_decides_every_node_passes() {
     let (cluster, pod) = (cluster(&["a", "x"], Vec::new()), pod("p", "", 1, None));
-    let names = vec!["a".to_owned(), "x".to_owned()];
+    let names = ["a", "x"].map(NodeName::from).to_vec();
     let filtered = ask(&cluster, &pod, &nobody, |question| filter::filter(question, &Reservations::default(), names));
     assert_eq!(passing(&filtered), ["a", "x"]);
     assert!(filtered.undecided.is_some() && filtered.scored.is_none());
@@ -176,7 +176,7 @@ fn nobody_gives_way_for_a_gang_that_fits_once_those_are_gone_that_are_leaving() 
 
 #[test]
 fn a_pod_counts_on_a_node_only_if_one_is_the_best() {
-    let names = ["a", "b", "c"].map(str::to_owned);
+    let names = ["a", "b", "c"];
     assert_eq!(best(&names, &[9, 10, 0]), Some("b"));
     assert_eq!((best(&names, &[10, 10, 0]), best(&names, &[0, 0, 0]), best(&names, &[])), (None, None, None));
 }
