@@ -23,9 +23,14 @@ fn main() {
     });
 }
 
+/// What can be measured alone.
+const PARTS: [&str; 3] = ["memory", "latency", "throughput"];
+
 /// Whether something is to be measured.
 fn is_wanted(what: &str) -> bool {
-    std::env::var("POINTSMAN_ONLY").map_or(true, |only| only == what)
+    let Ok(only) = std::env::var("POINTSMAN_ONLY") else { return true };
+    assert!(PARTS.contains(&only.as_str()), "POINTSMAN_ONLY is {only}, and can be one of {}", PARTS.join(", "));
+    only == what
 }
 
 /// What is measured without a scheduler, on an API server alone: nothing else takes part in it.

@@ -1,11 +1,12 @@
 //! Nodes and pods, and what pods take of nodes, kept up to date one object at a time.
 
 use super::{
+    derived::Derived,
     node::Node,
     pod::{Owner, Pod, PodKey},
     resources::Resources,
     slots::{NodeNames, Slot, Slots},
-    usage::KeptUsage,
+    usage::Usage,
 };
 use rpds::{HashTrieMapSync, RedBlackTreeMapSync, RedBlackTreeSetSync};
 use std::{
@@ -41,7 +42,7 @@ pub struct NodeState {
     /// What its model agent reports, by the models' labels of nodes.
     pub downloads: BTreeMap<String, Download>,
     /// What features read of that, found once.
-    pub usage: KeptUsage,
+    pub usage: Derived<Usage>,
 }
 
 /// How much of a model is on a node.
@@ -74,10 +75,9 @@ impl Cluster {
         if self.node(name).is_some_and(|state| state.node == node) {
             return;
         }
-        if let Some(slot) = self.slots.get_or_insert(name) {
-            slot.state.node = node;
-            slot.exists = true;
-        }
+        let slot = self.slots.get_or_insert(name);
+        slot.state.node = node;
+        slot.exists = true;
         self.version += 1;
     }
 
@@ -119,9 +119,7 @@ impl Cluster {
         if self.slots.get(node).map_or(downloads.is_empty(), |slot| slot.state.downloads == downloads) {
             return;
         }
-        if let Some(slot) = self.slots.get_or_insert(node) {
-            slot.state.downloads = downloads;
-        }
+        self.slots.get_or_insert(node).state.downloads = downloads;
         self.slots.remove_if_empty(node);
         self.version += 1;
     }
@@ -168,7 +166,7 @@ impl Cluster {
         self.slots.get(name).filter(|slot| slot.exists).map(|slot| &slot.state)
     }
 
-    /// The names of nodes with their places, and of some of which no object is known.
+    /// The names of nodes with their places, also of nodes of which only pods or downloads are known.
     pub fn names(&self) -> &NodeNames {
         self.slots.names()
     }
@@ -236,11 +234,10 @@ impl Cluster {
             if let Some(old) = old {
                 self.leave(&key, &old.node);
             }
-            if let Some(new) = new.filter(|new| !new.node.is_empty())
-                && let Some(slot) = self.slots.get_or_insert(&new.node)
-            {
-                slot.state.taken.add(&new.requests);
-                slot.state.pods.insert(key.clone());
+            if let Some(new) = new.filter(|new| !new.node.is_empty()) {
+                let state = &mut self.slots.get_or_insert(&new.node).state;
+                state.taken.add(&new.requests);
+                state.pods.insert(key.clone());
             }
         }
         if let Some(pod) = pod {

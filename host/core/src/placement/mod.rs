@@ -2,6 +2,7 @@
 //! with, and the nodes that are reserved for gangs. Pure: the time is passed in.
 
 pub mod cluster;
+pub mod derived;
 pub mod features;
 pub mod fit;
 pub mod gangs;

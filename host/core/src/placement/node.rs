@@ -1,6 +1,6 @@
 //! What is read of a node.
 
-use super::{features::facts::KeptFacts, resources::Resources, settings::Settings};
+use super::{derived::Derived, features::facts::NodeFacts, resources::Resources, settings::Settings};
 use crate::objects::strings;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ pub struct Node {
     /// The values of [`Settings::features`], in their order; NaN where unknown.
     pub custom: Vec<f64>,
     /// What features read of it, found once.
-    pub facts: KeptFacts,
+    pub facts: Derived<Box<NodeFacts>>,
 }
 
 impl PartialEq for Node {
@@ -73,7 +73,7 @@ impl Node {
             unschedulable: spec["unschedulable"].as_bool().unwrap_or_default(),
             images,
             custom: Vec::new(),
-            facts: KeptFacts::default(),
+            facts: Derived::default(),
         }
     }
 

@@ -3,6 +3,7 @@
 //! equal totals are decided at random.
 
 use serde::{Deserialize, Serialize};
+use std::cmp::Ordering;
 
 /// The highest rank that kube-scheduler takes.
 pub const MAX_RANK: i64 = 10;
@@ -29,12 +30,11 @@ type Scored = (f64, usize);
 pub fn ranks(nodes: &[&str], scores: &[Option<f64>], ties: Ties) -> Vec<i64> {
     let mut ranks = vec![0; nodes.len()];
     let mut scored = finite(nodes, scores);
-    match ties {
+    if ties == Ties::Name {
         // No more than ten get a rank, of groups that begin among the ten best.
-        Ties::Name => keep_best(&mut scored, usize::try_from(MAX_RANK).unwrap_or_default()),
-        Ties::Scheduler => {}
+        keep_best(&mut scored, usize::try_from(MAX_RANK).unwrap_or_default());
     }
-    sort_best_first(&mut scored);
+    scored.sort_unstable_by(best_first);
     let is_undecided =
         scored.len() == nodes.len() && scored.first().zip(scored.last()).is_none_or(|(best, worst)| are_equal(best.0, worst.0));
     if ties == Ties::Scheduler && is_undecided {
@@ -66,7 +66,7 @@ pub fn ranks(nodes: &[&str], scores: &[Option<f64>], ties: Ties) -> Vec<i64> {
 /// The nodes that have a score from the best to the worst, equal ones by name.
 pub fn order<'n>(nodes: &[&'n str], scores: &[Option<f64>]) -> Vec<&'n str> {
     let mut scored = finite(nodes, scores);
-    sort_best_first(&mut scored);
+    scored.sort_unstable_by(best_first);
     let mut ordered = Vec::with_capacity(scored.len());
     let mut rest = scored.as_mut_slice();
     while !rest.is_empty() {
@@ -88,12 +88,8 @@ fn finite(nodes: &[&str], scores: &[Option<f64>]) -> Vec<Scored> {
     finite.collect()
 }
 
-fn best_first((one, at): &Scored, (other, place): &Scored) -> std::cmp::Ordering {
+fn best_first((one, at): &Scored, (other, place): &Scored) -> Ordering {
     other.total_cmp(one).then(at.cmp(place))
-}
-
-fn sort_best_first(scored: &mut [Scored]) {
-    scored.sort_unstable_by(best_first);
 }
 
 /// Leaves out what is worse than so many others, and equal to none of them: often most of thousands.
@@ -113,16 +109,20 @@ fn split_group(scored: &mut [Scored]) -> (&mut [Scored], &mut [Scored]) {
     scored.split_at_mut(equal.clamp(usize::from(!scored.is_empty()), scored.len()))
 }
 
-/// The first of a group by their names, at most so many. Only these are sorted: often all nodes are equal.
+/// The first of a group by their names, at most so many.
 fn first_by_name<'g>(nodes: &[&str], group: &'g mut [Scored], most: usize) -> &'g [Scored] {
-    let by_name = |(_, one): &Scored, (_, other): &Scored| (nodes[*one], *one).cmp(&(nodes[*other], *other));
-    let first = if most < group.len() {
-        let (first, ..) = group.select_nth_unstable_by(most, by_name);
+    first(group, most, |(_, one), (_, other)| (nodes[*one], *one).cmp(&(nodes[*other], *other)))
+}
+
+/// The first ones in an order, at most so many. Only these are sorted: often all nodes are equal, or there are thousands.
+pub(super) fn first<T>(all: &mut [T], most: usize, order: impl Fn(&T, &T) -> Ordering) -> &[T] {
+    let first = if most < all.len() {
+        let (first, ..) = all.select_nth_unstable_by(most, &order);
         first
     } else {
-        group
+        all
     };
-    first.sort_unstable_by(by_name);
+    first.sort_unstable_by(order);
     first
 }
 

@@ -1,5 +1,6 @@
 //! The placements that were decided last, from which somebody can find out why a pod went where it did.
 
+use super::rank::first;
 use pointsman_sandbox::point::{Subject, image};
 use serde::{Deserialize, Serialize};
 use std::{
@@ -148,21 +149,12 @@ pub(super) struct RecordedRows {
 impl RecordedRows {
     pub(super) fn new<'n>(nodes: impl Iterator<Item = &'n str>, scores: &[Option<f64>], ranks: &[i64]) -> Self {
         let all = candidates(nodes, scores, ranks);
-        let (scored, excluded): (Vec<_>, Vec<_>) = all.into_iter().partition(|candidate| candidate.score.is_some());
+        let (mut scored, mut excluded): (Vec<_>, Vec<_>) = all.into_iter().partition(|candidate| candidate.score.is_some());
         let surplus = scored.len().saturating_sub(MAX_NODES);
-        let best = best(scored, MAX_NODES).into_iter().chain(best(excluded, MAX_EXCLUDED));
+        let best = first(&mut scored, MAX_NODES, RankedNode::best_first).iter();
+        let best = best.chain(first(&mut excluded, MAX_EXCLUDED, RankedNode::best_first));
         Self { rows: best.map(|candidate| candidate.row).collect(), surplus }
     }
-}
-
-/// The best ones in their order, at most so many. Only these are sorted: there may be thousands.
-fn best(mut candidates: Vec<RankedNode<'_>>, most: usize) -> Vec<RankedNode<'_>> {
-    if most < candidates.len() {
-        candidates.select_nth_unstable_by(most, RankedNode::best_first);
-        candidates.truncate(most);
-    }
-    candidates.sort_unstable_by(RankedNode::best_first);
-    candidates
 }
 
 /// Some rows of values with so many columns.

@@ -2,10 +2,16 @@
 
 use super::cluster::{Cluster, NodeState};
 use foldhash::fast::RandomState;
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 /// A map for what is looked up for each node.
 pub(super) type FastMap<K, V> = HashMap<K, V, RandomState>;
+
+/// The same, a set.
+pub(super) type FastSet<K> = HashSet<K, RandomState>;
 
 /// The place of a node: pods and downloads may be known before its object is, and after.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,6 +48,11 @@ impl NodeNames {
         self.0.sorted.get(at).map(AsRef::as_ref)
     }
 
+    /// The names at places.
+    pub fn at<'n>(&'n self, places: &[usize]) -> impl Iterator<Item = &'n str> {
+        places.iter().filter_map(|at| self.get(*at))
+    }
+
     /// How many places there are.
     pub fn len(&self) -> usize {
         self.0.sorted.len()
@@ -57,7 +68,7 @@ impl NodeNames {
 #[derive(Clone, Debug, Default)]
 pub struct Nodes<'n> {
     names: Vec<&'n str>,
-    /// None of a node that the cluster doesn't have.
+    /// None of a node of which the cluster knows nothing.
     places: Vec<Option<usize>>,
 }
 
@@ -69,8 +80,7 @@ impl<'n> Nodes<'n> {
 
     /// The nodes at these places of a cluster.
     pub fn at(cluster: &'n Cluster, places: &[usize]) -> Self {
-        let names = places.iter().filter_map(|at| cluster.names().get(*at)).collect();
-        Self { names, places: places.iter().map(|at| Some(*at)).collect() }
+        Self { names: cluster.names().at(places).collect(), places: places.iter().copied().map(Some).collect() }
     }
 
     /// Their names.
@@ -110,28 +120,36 @@ impl Slots {
     }
 
     /// All, by name.
-    pub(super) fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Slot)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Slot)> {
         self.names.0.sorted.iter().map(AsRef::as_ref).zip(self.slots.iter().map(Arc::as_ref))
     }
 
     /// The one with a name, to change it.
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Slot> {
-        let at = self.names.find(name)?;
-        let slot = Arc::make_mut(Arc::make_mut(&mut self.slots).get_mut(at)?);
-        slot.state.usage.forget();
-        Some(slot)
+        self.names.find(name).map(|at| self.change(at))
     }
 
     /// The same; it is made if there is none.
-    pub(super) fn get_or_insert(&mut self, name: &str) -> Option<&mut Slot> {
-        if self.names.find(name).is_none() {
-            let names = Arc::make_mut(&mut self.names.0);
-            let at = names.sorted.partition_point(|known| **known < *name);
-            names.sorted.insert(at, name.into());
-            names.number_from(at);
-            Arc::make_mut(&mut self.slots).insert(at, Arc::default());
-        }
-        self.get_mut(name)
+    pub(super) fn get_or_insert(&mut self, name: &str) -> &mut Slot {
+        let at = self.names.find(name).unwrap_or_else(|| self.insert(name));
+        self.change(at)
+    }
+
+    /// The one at a place, to change it.
+    fn change(&mut self, at: usize) -> &mut Slot {
+        let slot = Arc::make_mut(&mut Arc::make_mut(&mut self.slots)[at]);
+        slot.state.usage.forget();
+        slot
+    }
+
+    /// Makes the one with a name, and returns its place.
+    fn insert(&mut self, name: &str) -> usize {
+        let names = Arc::make_mut(&mut self.names.0);
+        let at = names.sorted.partition_point(|known| **known < *name);
+        names.sorted.insert(at, name.into());
+        names.number_from(at);
+        Arc::make_mut(&mut self.slots).insert(at, Arc::default());
+        at
     }
 
     /// Removes one that holds nothing.

@@ -39,7 +39,7 @@ pub(super) struct ScoredNodes {
 impl ScoredNodes {
     /// The nodes, in the order of the scores.
     fn nodes(&self) -> impl Iterator<Item = &str> {
-        self.places.iter().filter_map(|place| self.names.get(*place))
+        self.names.at(&self.places)
     }
 
     /// The scores, for the calls that follow.

@@ -58,7 +58,7 @@ impl KeptRanks {
         self.0.retain(|kept| kept.uid != uid);
     }
 
-    /// The ranks of nodes for a pod, if all of them are among those that were answered.
+    /// The ranks of nodes for a pod, if all of them were offered before and none was excluded.
     pub(super) fn ranks(&self, uid: &str, nodes: &[&str], ties: Ties) -> Option<Vec<i64>> {
         let kept = self.0.iter().find(|kept| kept.uid == uid)?;
         let scores = nodes.iter().map(|node| kept.score(node).map(Some)).collect::<Option<Vec<_>>>()?;
@@ -91,10 +91,10 @@ mod tests {
     use super::*;
     use pointsman_core::placement::{Cluster, Node};
 
-    /// In a cluster with the nodes a to d.
+    /// In a cluster with the nodes a, b and d.
     fn kept(uid: &str, nodes: &[(&str, f64)]) -> Kept {
         let mut cluster = Cluster::default();
-        for name in ["a", "b", "c", "d"] {
+        for name in ["a", "b", "d"] {
             cluster.put_node(name, Node::default());
         }
         let (known, unknown): (Vec<_>, Vec<_>) = nodes.iter().copied().partition(|(node, _)| cluster.names().find(node).is_some());
@@ -105,19 +105,13 @@ mod tests {
     #[test]
     fn ranks_are_of_the_nodes_that_are_asked_about_and_unknown_ones_are_asked_again() {
         let mut all = KeptRanks::default();
-        all.put(kept("u1", &[("a", 0.5), ("b", 0.9)]));
+        // Of c nothing was known: nobody has scored it.
+        all.put(kept("u1", &[("a", 0.5), ("b", 0.9), ("c", f64::NAN)]));
         let ranks = |uid: &str, nodes: &[&str]| all.ranks(uid, nodes, Ties::Name);
-        assert_eq!(ranks("u1", &["a", "b"]), Some(vec![9, 10]));
-        assert_eq!(ranks("u1", &["a"]), Some(vec![10]));
+        assert_eq!(ranks("u1", &["a", "b", "c"]), Some(vec![9, 10, 0]));
+        assert_eq!(ranks("u1", &["c", "a"]), Some(vec![0, 10]));
         assert_eq!((ranks("u1", &["a", "d"]), ranks("u2", &["a"])), (None, None));
-        assert_eq!(ranks("u1", &["a", "new"]), None, "it was no answer");
-    }
-
-    #[test]
-    fn a_node_that_is_not_known_yet_ranks_behind_all_others_and_needs_no_second_question() {
-        let mut all = KeptRanks::default();
-        all.put(kept("u1", &[("a", 0.5), ("new", 0.0)]));
-        assert_eq!(all.ranks("u1", &["new", "a"], Ties::Name), Some(vec![0, 10]));
+        assert_eq!(ranks("u1", &["a", "new"]), None, "it wasn't offered");
     }
 
     #[test]

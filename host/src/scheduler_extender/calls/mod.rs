@@ -257,17 +257,19 @@ impl Extender {
 
     /// Keeps the scores of nodes for the next call.
     fn keep(&self, scene: &Scene, scored: Option<&ScoredNodes>) {
+        let uid = &scene.pod.uid;
+        // Before anything is locked: there may be thousands.
+        let kept = scored.map(|scored| scored.keep(uid.clone()));
         let mut deciding = locked(&self.deciding);
-        let uid = scene.pod.uid.clone();
-        match scored {
-            None => deciding.kept.forget(&uid),
-            Some(scored) => deciding.kept.put(scored.keep(uid)),
+        match kept {
+            None => deciding.kept.forget(uid),
+            Some(kept) => deciding.kept.put(kept),
         }
     }
 
     fn record(&self, policies: &Pinned<'_>, scene: &Scene, scored: Option<ScoredNodes>, failed: &BTreeMap<String, String>) {
         let Some(ScoredNodes { names, places, scored, .. }) = scored else { return };
-        let nodes: Vec<&str> = places.iter().filter_map(|at| names.get(*at)).collect();
+        let nodes: Vec<&str> = names.at(&places).collect();
         let mut placement = scored.into_placement(policies, &scene.cache.settings, &scene.pod, &nodes, unix_now());
         placement.excluded.extend(failed.iter().map(|(node, why)| (node.clone(), why.clone())));
         locked(&self.placements).put(placement);

@@ -256,12 +256,11 @@ fn contents(cluster: &Cluster) -> Contents<'_> {
     (&cluster.slots, &cluster.pods, &cluster.assumed, &cluster.gangs, &cluster.owners)
 }
 
-/// What is kept beside of each node.
+/// What is kept beside each node.
 fn usages(cluster: &Cluster) -> Vec<(String, Usage)> {
     let settings = Settings::default();
-    let usage = |(name, state): (&str, &NodeState)| {
-        (name.to_owned(), state.usage.get(NodeFacts::for_node(&state.node, &settings), &state.taken).clone())
-    };
+    let usage =
+        |(name, state): (&str, &NodeState)| (name.to_owned(), Usage::for_state(state, NodeFacts::for_node(&state.node, &settings)).clone());
     cluster.nodes().map(usage).collect()
 }
 

@@ -7,10 +7,7 @@ use super::super::{
     settings::Settings,
 };
 use crate::model_nodes::{names::is_node_label, report::NodeState as ModelState};
-use std::{
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::OnceLock,
-};
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The levels of the topology: nvlink, rdma, rack, zone.
 pub(super) const LEVELS: usize = 4;
@@ -45,23 +42,6 @@ pub struct NodeFacts {
     pub(super) price: f64,
 }
 
-/// The facts of a node, once somebody has asked for them. They are no part of what the node is: two are always equal, and a copy, which may
-/// become another node, finds its own.
-#[derive(Debug, Default)]
-pub struct KeptFacts(OnceLock<Box<NodeFacts>>);
-
-impl Clone for KeptFacts {
-    fn clone(&self) -> Self {
-        Self::default()
-    }
-}
-
-impl PartialEq for KeptFacts {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
 /// A word for a name.
 pub(super) fn word(name: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -72,7 +52,7 @@ pub(super) fn word(name: &(impl Hash + ?Sized)) -> u64 {
 impl NodeFacts {
     /// Those of a node, under the settings that it was read with.
     pub(in crate::placement) fn for_node<'n>(node: &'n Node, settings: &Settings) -> &'n Self {
-        node.facts.0.get_or_init(|| Box::new(Self::new(node, settings)))
+        node.facts.get(|| Box::new(Self::new(node, settings)))
     }
 
     fn new(node: &Node, settings: &Settings) -> Self {

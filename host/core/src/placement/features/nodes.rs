@@ -41,7 +41,6 @@ pub(super) struct Domain {
 
 /// All nodes of the cluster.
 pub(super) struct Rooms<'c> {
-    cluster: &'c Cluster,
     /// By their places in the cluster; none where the node isn't known.
     nodes: Vec<Option<NodeRoom<'c>>>,
     domains: FastMap<u64, Domain>,
@@ -103,7 +102,7 @@ impl<'c> Rooms<'c> {
             all.add(&room);
             Some(room)
         });
-        let mut rooms = Self { cluster, nodes: nodes.collect(), domains: FastMap::default(), pressure: 0.0 };
+        let mut rooms = Self { nodes: nodes.collect(), domains: FastMap::default(), pressure: 0.0 };
         rooms.pressure = share(all.taken, all.accelerators);
         rooms.add_domains();
         rooms
@@ -123,11 +122,7 @@ impl<'c> Rooms<'c> {
         }
     }
 
-    /// The place of a node among all.
-    pub(super) fn find(&self, name: &str) -> Option<usize> {
-        self.cluster.names().find(name)
-    }
-
+    /// The node at a place of the cluster.
     pub(super) fn get(&self, at: usize) -> Option<&NodeRoom<'c>> {
         self.nodes.get(at)?.as_ref()
     }
@@ -141,7 +136,7 @@ impl<'c> NodeRoom<'c> {
     fn new(state: &'c NodeState, settings: &Settings, own: Option<&Pod>, kind: Option<&str>, held: Option<&Resources>) -> Self {
         let facts = NodeFacts::for_node(&state.node, settings);
         let usage = if held.is_none() && own.is_none() {
-            Cow::Borrowed(state.usage.get(facts, &state.taken))
+            Cow::Borrowed(Usage::for_state(state, facts))
         } else {
             Cow::Owned(Usage::new(facts, |resource| {
                 let held = held.map_or(0, |held| held.get(resource));

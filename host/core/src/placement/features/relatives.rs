@@ -4,13 +4,12 @@ use super::{
     super::{
         cluster::Cluster,
         pod::{Gang, Pod},
-        slots::FastMap,
+        slots::{FastMap, FastSet},
     },
     facts::{LEVELS, Position},
     nodes::{NodeRoom, Rooms, amount, count, number},
 };
-use foldhash::fast::RandomState;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 
 /// How far two nodes are apart that share nothing.
 const ELSEWHERE: f64 = 5.0;
@@ -31,9 +30,9 @@ pub(super) struct Relatives {
     /// Those with the same role in each zone.
     in_zone: FastMap<u64, i64>,
     /// The nodes of those with another role.
-    peer_nodes: HashSet<usize, RandomState>,
+    peer_nodes: FastSet<usize>,
     /// All domains that these nodes are in.
-    peer_domains: HashSet<u64, RandomState>,
+    peer_domains: FastSet<u64>,
     /// Whether there is one with another role, even if nothing is known of its node.
     has_peers: bool,
     /// The fewest replicas in a zone of the candidates.
@@ -65,7 +64,7 @@ impl Relatives {
         let mut found = Self::default();
         let owned = pod.owner.iter().flat_map(|owner| cluster.of_owner(owner));
         for other in owned.filter(|other| counts(other, pod) && !other.node.is_empty()) {
-            let at = rooms.find(&other.node);
+            let at = cluster.names().find(&other.node);
             let place = at.and_then(|at| rooms.get(at)).map(|room| room.facts.place).unwrap_or_default();
             if other.role != pod.role {
                 found.has_peers = true;
@@ -122,7 +121,7 @@ impl GangMembers {
                 continue;
             }
             found.placed += 1;
-            let at = rooms.find(&other.node);
+            let at = cluster.names().find(&other.node);
             if let Some(at) = at {
                 *found.here.entry(at).or_default() += 1;
             }
