@@ -10,7 +10,7 @@ use kube::api::{DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use pointsman_harness::Options;
 use pointsman_tests::{
     ExtenderAddress, TestCluster, TestNamespace, eventually,
-    measure::{goal, is_quick, keep, number_in, quantile},
+    measure::{goal, is_quick, keep, number_in, quantile, taken_by_part},
 };
 use std::{
     env, fs,
@@ -39,6 +39,16 @@ const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The scheduler's name among the cluster's parts.
 const SCHEDULER: &str = "scheduler";
+
+/// The parts whose CPU is told, with the extender behind them.
+const PARTS: [&str; 3] = ["etcd", "apiserver", SCHEDULER];
+
+/// What came of a round.
+struct Round {
+    took: Duration,
+    /// The CPU of the parts and of the extender.
+    cpu: Vec<Duration>,
+}
 
 struct Bench<'a> {
     space: &'a TestNamespace<'a>,
@@ -73,8 +83,8 @@ pub(crate) async fn measure() {
 }
 
 impl Bench<'_> {
-    /// The time from the first creation of a pod to the last binding.
-    async fn round(&self, has_extender: bool) -> Duration {
+    /// Measures the time from the first creation of a pod to the last binding.
+    async fn round(&self, has_extender: bool) -> Round {
         let cluster = self.space.cluster;
         self.address.write_config(self.folder, |config| {
             if !has_extender {
@@ -86,7 +96,11 @@ impl Bench<'_> {
         cluster.stop_part(SCHEDULER).unwrap();
         cluster.start_part(SCHEDULER).unwrap();
         self.place_one().await;
+        let parts: Vec<&str> = PARTS.into_iter().chain(extender.as_ref().map(|extender| extender.part.as_str())).collect();
+        let cpu = || parts.iter().map(|part| taken_by_part(cluster, part).cpu()).collect::<Vec<_>>();
+        let before = cpu();
         let took = self.place_all().await;
+        let cpu = cpu().into_iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
         if let Some(extender) = extender {
             let asked = metric(&extender, "pointsman_extender_pods_total{scope=\"in\"}");
             assert!(asked >= f64::from(self.pods), "the scheduler has asked about {asked} of {} pods", self.pods);
@@ -94,7 +108,7 @@ impl Bench<'_> {
             extender.kill();
         }
         self.clear().await;
-        took
+        Round { took, cpu }
     }
 
     /// Waits until the scheduler has listed the cluster, by a pod that doesn't count.
@@ -168,14 +182,19 @@ impl Bench<'_> {
     }
 }
 
-fn tell(without: &[Duration], with: &[Duration], pods: u32) {
-    let a_second = |took: &Duration| f64::from(pods) / took.as_secs_f64();
+fn tell(without: &[Round], with: &[Round], pods: u32) {
+    let a_second = |took: Duration| f64::from(pods) / took.as_secs_f64();
+    let median = |rounds: &[Round]| quantile(&rounds.iter().map(|round| round.took).collect::<Vec<_>>(), 0.5);
     println!("\nscheduler throughput at {NODES} nodes, {} rounds of {pods} pods each", with.len());
     for (name, rounds) in [("without the extender", without), ("with it", with)] {
-        let each: Vec<String> = rounds.iter().map(|took| format!("{:.0}", a_second(took))).collect();
-        println!("  {name:<22} {:>5.0} pods a second, of {}", a_second(&quantile(rounds, 0.5)), each.join(", "));
+        let each: Vec<String> = rounds.iter().map(|round| format!("{:.0}", a_second(round.took))).collect();
+        println!("  {name:<22} {:>5.0} pods a second, of {}", a_second(median(rounds)), each.join(", "));
+        let cpu = |at: usize| quantile(&rounds.iter().filter_map(|round| round.cpu.get(at).copied()).collect::<Vec<_>>(), 0.5) / pods;
+        let parts = PARTS.into_iter().chain(["extender"]).take(rounds.first().map_or(0, |round| round.cpu.len()));
+        let cpus: Vec<String> = parts.enumerate().map(|(at, part)| format!("{part} {:.2?}", cpu(at))).collect();
+        println!("  {:<22} {}", "CPU, a pod", cpus.join(", "));
     }
-    let (native, extender) = (quantile(without, 0.5), quantile(with, 0.5));
+    let (native, extender) = (median(without), median(with));
     let ratio = extender.div_duration_f64(native);
     println!("  {:.2} x the pods a second without the extender", 1.0 / ratio);
     goal("time, with/without", &format!("{ratio:.2}"), &format!("<= {MAX_RATIO}"), ratio <= MAX_RATIO);

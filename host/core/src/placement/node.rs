@@ -3,7 +3,7 @@
 use super::{derived::Derived, features::facts::NodeFacts, resources::Resources, settings::Settings};
 use crate::objects::strings;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 /// A node, as far as it matters to a placement.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub struct Node {
     /// The values of [`Settings::features`], in their order; NaN where unknown.
     pub custom: Vec<f64>,
     /// What features read of it, found once.
-    pub facts: Derived<Box<NodeFacts>>,
+    pub facts: Derived<Arc<NodeFacts>>,
 }
 
 impl PartialEq for Node {

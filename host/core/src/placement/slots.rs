@@ -2,8 +2,11 @@
 
 use super::cluster::{Cluster, NodeState};
 use foldhash::fast::RandomState;
+use hashbrown::HashTable;
 use std::{
     collections::{HashMap, HashSet},
+    hash::BuildHasher,
+    ops::Range,
     sync::Arc,
 };
 
@@ -26,11 +29,17 @@ impl Slot {
     }
 }
 
-/// Names in their order. They change far less often than what is known of nodes.
+/// Names in their order. They change far less often than what is known of nodes, and each call of a scheduler looks all of them up: they are in one
+/// piece of memory.
 #[derive(Clone, Debug, Default)]
 struct Names {
-    sorted: Vec<Arc<str>>,
-    places: FastMap<Arc<str>, usize>,
+    /// All names, one after the other.
+    text: String,
+    /// Where in the text each ends.
+    ends: Vec<usize>,
+    /// The place of each.
+    places: HashTable<usize>,
+    hasher: RandomState,
 }
 
 /// The names that a cluster had when it was asked for them.
@@ -40,12 +49,12 @@ pub struct NodeNames(Arc<Names>);
 impl NodeNames {
     /// The place of a name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.0.places.get(name).copied()
+        self.0.find(name)
     }
 
     /// The name at a place.
     pub fn get(&self, at: usize) -> Option<&str> {
-        self.0.sorted.get(at).map(AsRef::as_ref)
+        self.0.get(at)
     }
 
     /// The names at places.
@@ -55,12 +64,12 @@ impl NodeNames {
 
     /// How many places there are.
     pub fn len(&self) -> usize {
-        self.0.sorted.len()
+        self.0.ends.len()
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.0.sorted.is_empty()
+        self.0.ends.is_empty()
     }
 }
 
@@ -102,7 +111,7 @@ pub(super) struct Slots {
 
 impl PartialEq for Slots {
     fn eq(&self, other: &Self) -> bool {
-        self.names.0.sorted == other.names.0.sorted && self.slots == other.slots
+        self.names.0.is_equal(&other.names.0) && self.slots == other.slots
     }
 }
 
@@ -121,7 +130,7 @@ impl Slots {
 
     /// All, by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Slot)> {
-        self.names.0.sorted.iter().map(AsRef::as_ref).zip(self.slots.iter().map(Arc::as_ref))
+        (0..self.names.len()).filter_map(|at| self.names.get(at)).zip(self.slots.iter().map(Arc::as_ref))
     }
 
     /// The one with a name, to change it.
@@ -144,10 +153,7 @@ impl Slots {
 
     /// Makes the one with a name, and returns its place.
     fn insert(&mut self, name: &str) -> usize {
-        let names = Arc::make_mut(&mut self.names.0);
-        let at = names.sorted.partition_point(|known| **known < *name);
-        names.sorted.insert(at, name.into());
-        names.number_from(at);
+        let at = Arc::make_mut(&mut self.names.0).insert(name);
         Arc::make_mut(&mut self.slots).insert(at, Arc::default());
         at
     }
@@ -155,23 +161,78 @@ impl Slots {
     /// Removes one that holds nothing.
     pub(super) fn remove_if_empty(&mut self, name: &str) {
         let Some(at) = self.names.find(name).filter(|at| self.at(*at).is_some_and(Slot::is_empty)) else { return };
-        let names = Arc::make_mut(&mut self.names.0);
-        names.sorted.remove(at);
-        names.places.remove(name);
-        names.number_from(at);
+        Arc::make_mut(&mut self.names.0).remove(at);
         Arc::make_mut(&mut self.slots).remove(at);
     }
 }
 
 impl Names {
-    /// Notes the places of all names from one on.
-    fn number_from(&mut self, first: usize) {
-        for (at, name) in self.sorted.iter().enumerate().skip(first) {
-            if let Some(place) = self.places.get_mut(name) {
-                *place = at;
+    /// Where in the text a name is.
+    fn range(&self, at: usize) -> Option<Range<usize>> {
+        let start = at.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
+        Some(start?..*self.ends.get(at)?)
+    }
+
+    fn get(&self, at: usize) -> Option<&str> {
+        self.text.get(self.range(at)?)
+    }
+
+    fn find(&self, name: &str) -> Option<usize> {
+        self.places.find(self.hasher.hash_one(name), |at| self.get(*at) == Some(name)).copied()
+    }
+
+    fn is_equal(&self, other: &Self) -> bool {
+        self.text == other.text && self.ends == other.ends
+    }
+
+    /// Inserts a name that isn't there in its place, and returns the place.
+    fn insert(&mut self, name: &str) -> usize {
+        let at = self.first_not_before(name);
+        let start = self.range(at).map_or(self.text.len(), |range| range.start);
+        self.text.insert_str(start, name);
+        self.ends.insert(at, start);
+        for end in &mut self.ends[at..] {
+            *end += name.len();
+        }
+        for place in self.places.iter_mut().filter(|place| **place >= at) {
+            *place += 1;
+        }
+        let Self { text, ends, places, hasher } = self;
+        let hash = |at: &usize| {
+            let start = at.checked_sub(1).map_or(0, |before| ends[before]);
+            hasher.hash_one(&text[start..ends[*at]])
+        };
+        places.insert_unique(hasher.hash_one(name), at, hash);
+        at
+    }
+
+    /// The place of the first name that isn't before one.
+    fn first_not_before(&self, name: &str) -> usize {
+        let (mut low, mut high) = (0, self.ends.len());
+        while low < high {
+            let middle = usize::midpoint(low, high);
+            if self.get(middle).is_some_and(|known| known < name) {
+                low = middle + 1;
             } else {
-                self.places.insert(Arc::clone(name), at);
+                high = middle;
             }
         }
+        low
+    }
+
+    /// Removes the name at a place.
+    fn remove(&mut self, at: usize) {
+        let Some(range) = self.range(at) else { return };
+        if let Ok(entry) = self.places.find_entry(self.hasher.hash_one(&self.text[range.clone()]), |place| *place == at) {
+            entry.remove();
+        }
+        for place in self.places.iter_mut().filter(|place| **place > at) {
+            *place -= 1;
+        }
+        self.ends.remove(at);
+        for end in &mut self.ends[at..] {
+            *end -= range.len();
+        }
+        self.text.drain(range);
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct Kept {
     /// The pod.
     uid: String,
     names: NodeNames,
+    /// The places of the nodes that have passed, in the order of the answer: the scheduler asks about them in the same order.
+    passed: Vec<usize>,
     /// The scores of nodes by their places; none of a node that was excluded, or that the scheduler didn't offer.
     scores: Vec<Option<f64>>,
     /// The nodes that were offered too, and of which nothing is known yet.
@@ -27,19 +29,25 @@ pub(super) struct Kept {
 
 impl Kept {
     pub(super) fn new(uid: String, names: NodeNames, by_place: impl Iterator<Item = (usize, Option<f64>)>, unknown: Vec<String>) -> Self {
-        let mut scores = vec![None; names.len()];
+        let (mut passed, mut scores) = (Vec::with_capacity(names.len()), vec![None; names.len()]);
         for (place, score) in by_place {
             if let Some(kept) = scores.get_mut(place) {
                 *kept = score;
             }
+            if score.is_some() {
+                passed.push(place);
+            }
         }
-        Self { uid, names, scores, unknown }
+        Self { uid, names, passed, scores, unknown }
     }
 
-    /// The score of a node that may be ranked; NaN, which ranks last, of one that nothing is known of.
-    pub(super) fn score(&self, node: &str) -> Option<f64> {
-        let known = self.names.find(node).and_then(|at| *self.scores.get(at)?);
-        known.or_else(|| self.unknown.iter().any(|unknown| unknown == node).then_some(f64::NAN))
+    /// The scores of nodes in an order, each if it may be ranked; NaN, which ranks last, of one that nothing is known of.
+    pub(super) fn scores(&self, nodes: &[&str]) -> impl Iterator<Item = Option<f64>> {
+        nodes.iter().enumerate().map(|(at, node)| {
+            let expected = self.passed.get(at).copied().filter(|place| self.names.get(*place) == Some(node));
+            let known = expected.or_else(|| self.names.find(node)).and_then(|place| *self.scores.get(place)?);
+            known.or_else(|| self.unknown.iter().any(|unknown| unknown == node).then_some(f64::NAN))
+        })
     }
 }
 
@@ -61,7 +69,7 @@ impl KeptRanks {
     /// The ranks of nodes for a pod, if all of them were offered before and none was excluded.
     pub(super) fn ranks(&self, uid: &str, nodes: &[&str], ties: Ties) -> Option<Vec<i64>> {
         let kept = self.0.iter().find(|kept| kept.uid == uid)?;
-        let scores = nodes.iter().map(|node| kept.score(node).map(Some)).collect::<Option<Vec<_>>>()?;
+        let scores = kept.scores(nodes).map(|score| score.map(Some)).collect::<Option<Vec<_>>>()?;
         Some(rank::ranks(nodes, &scores, ties))
     }
 }

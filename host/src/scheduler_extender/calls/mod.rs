@@ -228,7 +228,7 @@ impl Extender {
             self.note_outcome(&scene.pod, filtered.undecided.as_ref(), filtered.scored.is_some());
             let kept = filtered.scored.as_ref().map(|scored| scored.keep(scene.pod.uid.clone()));
             self.record(&pinned, scene, filtered.scored, &filtered.result.failed_and_unresolvable_nodes);
-            let scores = kept.map(|kept| names.iter().map(|name| kept.score(name)).collect::<Vec<_>>());
+            let scores = kept.map(|kept| kept.scores(&names).collect::<Vec<_>>());
             scores.map_or_else(Vec::new, |scores| rank::ranks(&names, &scores, ties))
         });
         if let Some(best) = best(&names, &ranks) {

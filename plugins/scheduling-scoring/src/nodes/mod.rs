@@ -119,9 +119,14 @@ impl NodePlacement {
         Some(Exclusion::TooExpensive { price: row.price, limit })
     }
 
+    /// The prices of all candidates, if they count: to read them takes a second pass over all rows.
+    fn prices(&self, matrix: &Matrix) -> Prices {
+        if self.price == 0.0 { Prices::default() } else { Prices::new(matrix) }
+    }
+
     /// A score for each candidate.
     pub(crate) fn score(&self, matrix: &Matrix) -> Vec<f64> {
-        let prices = Prices::new(matrix);
+        let prices = self.prices(matrix);
         let score = |row: Row| match self.exclusion(&row) {
             Some(_) => f64::NAN,
             None => mean(self.in_order(), row.parts(prices, self.spreads())),
@@ -131,7 +136,7 @@ impl NodePlacement {
 
     /// A term for each part that counts, or why the node is excluded.
     pub(crate) fn explain(&self, matrix: &Matrix, values: &[f64]) -> Vec<Term> {
-        let (row, prices) = (Row::new(values), Prices::new(matrix));
+        let (row, prices) = (Row::new(values), self.prices(matrix));
         match self.exclusion(&row) {
             Some(exclusion) => vec![exclusion.term()],
             None => terms(self.in_order(), row.parts(prices, self.spreads()), row.sources(prices, self.spreads())),

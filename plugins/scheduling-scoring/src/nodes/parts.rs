@@ -43,9 +43,16 @@ pub(super) struct Prices {
     pub(super) most: f64,
 }
 
+impl Default for Prices {
+    /// Those of nodes without any.
+    fn default() -> Self {
+        Self { least: f64::INFINITY, most: f64::NEG_INFINITY }
+    }
+}
+
 impl Prices {
     pub(super) fn new(matrix: &Matrix) -> Self {
-        let mut prices = Self { least: f64::INFINITY, most: f64::NEG_INFINITY };
+        let mut prices = Self::default();
         for price in matrix.rows().map(|row| Row::new(row).price) {
             // NaN is neither less nor greater.
             if price < prices.least {

@@ -7,7 +7,10 @@ use super::super::{
     settings::Settings,
 };
 use crate::model_nodes::{names::is_node_label, report::NodeState as ModelState};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::{
+    hash::{DefaultHasher, Hash, Hasher},
+    sync::Arc,
+};
 
 /// The levels of the topology: nvlink, rdma, rack, zone.
 pub(super) const LEVELS: usize = 4;
@@ -25,25 +28,32 @@ const MIB: f64 = 1_048_576.0;
 /// that holds a million of them, two have the same word with a chance of one in thirty million.
 #[derive(Debug)]
 pub struct NodeFacts {
-    pub(super) place: Position,
-    /// Thousandths of a processor.
-    pub(super) cpu: i64,
-    pub(super) memory: i64,
+    pub(in crate::placement) basics: NodeBasics,
     /// The kinds of accelerators that it has.
     pub(in crate::placement) accelerators: Vec<(String, i64)>,
-    pub(super) accelerator_bytes: f64,
-    /// How many of its accelerators are linked to one another.
-    pub(super) island: Option<i64>,
     /// The labels of models that are Ready, in order.
     pub(super) models: Vec<u64>,
     /// The names of its images, in order.
     pub(super) images: Vec<u64>,
-    pub(super) is_spot: bool,
+}
+
+/// What each row is made from, whatever the pod is.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeBasics {
+    pub(super) place: Position,
+    /// Thousandths of a processor.
+    pub(super) cpu: i64,
+    pub(super) memory: i64,
+    pub(super) accelerator_bytes: f64,
+    /// How many of its accelerators are linked to one another.
+    pub(super) island: Option<i64>,
     pub(super) price: f64,
+    pub(super) is_spot: bool,
+    pub(super) is_cordoned: bool,
 }
 
 /// A word for a name.
-pub(super) fn word(name: &(impl Hash + ?Sized)) -> u64 {
+pub(in crate::placement) fn word(name: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
     hasher.finish()
@@ -51,8 +61,8 @@ pub(super) fn word(name: &(impl Hash + ?Sized)) -> u64 {
 
 impl NodeFacts {
     /// Those of a node, under the settings that it was read with.
-    pub(in crate::placement) fn for_node<'n>(node: &'n Node, settings: &Settings) -> &'n Self {
-        node.facts.get(|| Box::new(Self::new(node, settings)))
+    pub(in crate::placement) fn for_node<'n>(node: &'n Node, settings: &Settings) -> &'n Arc<Self> {
+        node.facts.get(|| Arc::new(Self::new(node, settings)))
     }
 
     fn new(node: &Node, settings: &Settings) -> Self {
@@ -66,20 +76,26 @@ impl NodeFacts {
         let ready = ModelState::Ready.word();
         let models = node.labels.iter().filter(|(label, state)| *state == ready && is_node_label(label)).map(|(label, _)| word(label));
         let accelerators = node.allocatable.iter().filter(|(name, amount)| *amount > 0 && is_accelerator(name));
-        Self {
+        let basics = NodeBasics {
             place,
             cpu: node.allocatable.get(CPU),
             memory: node.allocatable.get(MEMORY),
-            accelerators: accelerators.map(|(name, amount)| (name.to_owned(), amount)).collect(),
             accelerator_bytes: memory.filter(|mib| mib.is_finite() && *mib > 0.0).map_or(f64::NAN, |mib| mib * MIB),
             island: label(&settings.accelerator_island).and_then(|text| text.parse().ok()).filter(|size| *size > 0),
+            price: node.price(settings).unwrap_or(f64::NAN),
+            is_spot: settings.is_spot(&node.labels),
+            is_cordoned: node.unschedulable,
+        };
+        Self {
+            basics,
+            accelerators: accelerators.map(|(name, amount)| (name.to_owned(), amount)).collect(),
             models: in_order(models),
             images: in_order(node.images.keys().map(word)),
-            is_spot: settings.is_spot(&node.labels),
-            price: node.price(settings).unwrap_or(f64::NAN),
         }
     }
+}
 
+impl NodeBasics {
     /// The finest domain that it is in.
     pub(super) fn domain(&self) -> Option<u64> {
         self.place.iter().find_map(|value| *value)
@@ -117,7 +133,7 @@ mod tests {
         for (written, bytes, size) in [("81920", 81920.0 * MIB, Some(81920))].into_iter().chain(unknown) {
             let node = node(&[(memory, written), (island, written)]);
             let facts = NodeFacts::for_node(&node, &settings);
-            assert_eq!((facts.accelerator_bytes.to_bits(), facts.island), (bytes.to_bits(), size), "{written}");
+            assert_eq!((facts.basics.accelerator_bytes.to_bits(), facts.basics.island), (bytes.to_bits(), size), "{written}");
         }
     }
 
@@ -125,14 +141,14 @@ mod tests {
     fn the_domain_is_the_finest_and_no_domain_of_one_level_is_one_of_another() {
         let settings = Settings::default();
         let [nvlink, rdma, rack, zone] = settings.topology.levels();
-        let domain = |labels: &[(&str, &str)]| NodeFacts::for_node(&node(labels), &settings).domain();
+        let domain = |labels: &[(&str, &str)]| NodeFacts::for_node(&node(labels), &settings).basics.domain();
         assert_eq!(domain(&[(nvlink, "a"), (zone, "z")]), domain(&[(nvlink, "a"), (rack, "r")]));
         let others = [&[(nvlink, "a")][..], &[(rdma, "a")], &[(rack, "a")], &[(zone, "a")], &[(zone, "b")], &[(rack, "")], &[]].map(domain);
         let distinct: std::collections::BTreeSet<_> = others.iter().collect();
         assert_eq!(distinct.len(), 6, "an empty value is none: {others:?}");
         let both = node(&[(rack, "r"), (zone, "z")]);
-        let facts = NodeFacts::for_node(&both, &settings);
-        assert_eq!((facts.zone(), facts.place[0]), (NodeFacts::for_node(&node(&[(zone, "z")]), &settings).zone(), None));
+        let basics = NodeFacts::for_node(&both, &settings).basics;
+        assert_eq!((basics.zone(), basics.place[0]), (NodeFacts::for_node(&node(&[(zone, "z")]), &settings).basics.zone(), None));
     }
 
     #[test]
@@ -148,10 +164,10 @@ mod tests {
     fn a_copy_finds_its_own_facts_and_equals_the_node() {
         let settings = Settings::default();
         let first = node(&[("nvidia.com/gpu.memory", "1")]);
-        assert!(NodeFacts::for_node(&first, &settings).accelerator_bytes > 0.0);
+        assert!(NodeFacts::for_node(&first, &settings).basics.accelerator_bytes > 0.0);
         let mut copy = first.clone();
         assert_eq!(copy, first);
         copy.labels.clear();
-        assert!(NodeFacts::for_node(&copy, &settings).accelerator_bytes.is_nan());
+        assert!(NodeFacts::for_node(&copy, &settings).basics.accelerator_bytes.is_nan());
     }
 }

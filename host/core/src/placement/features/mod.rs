@@ -120,7 +120,7 @@ pub fn rows(
     let rooms = Rooms::new(cluster, settings, pod, kind, reserved);
     let places = nodes.places();
     let mut relatives = Relatives::new(cluster, pod, &rooms);
-    relatives.set_candidate_zones(places.iter().filter_map(|at| rooms.get((*at)?)?.facts.zone()));
+    relatives.set_candidate_zones(places.iter().filter_map(|at| rooms.get((*at)?)?.basics.zone()));
     let table = Table {
         models: pod.models.iter().map(|label| (word(label), label.as_str())).collect(),
         images: pod.images.iter().map(word).collect(),
@@ -134,8 +134,10 @@ pub fn rows(
     for place in places {
         match place.and_then(|at| Some((at, table.rooms.get(at)?))) {
             Some((at, room)) => {
-                values.extend(table.row(at, room));
-                values.extend(added_values(&room.state.node, added));
+                values.extend_from_slice(&table.row(at, room));
+                if added > 0 {
+                    values.extend(added_values(&room.state.node, added));
+                }
             }
             None => values.extend(std::iter::repeat_n(f64::NAN, FEATURES.len() + added)),
         }
@@ -166,19 +168,19 @@ struct Table<'q> {
 
 impl Table<'_> {
     fn row(&self, at: usize, room: &NodeRoom<'_>) -> [f64; FEATURES.len()] {
-        let NodeRoom { state, facts, .. } = room;
+        let NodeRoom { state, basics, .. } = room;
         let domain = self.rooms.domain(room);
         let in_domain = |value: &dyn Fn(nodes::Domain) -> f64| domain.map_or(f64::NAN, value);
         let [model_present, download_share, seconds_left] = self.model(room);
         [
-            number(facts.cpu) / 1000.0,
+            number(basics.cpu) / 1000.0,
             number(room.free_cpu) / 1000.0,
-            number(facts.memory),
+            number(basics.memory),
             number(room.free_memory),
             number(room.accelerators),
             number(room.free_accelerators),
             self.requested,
-            facts.accelerator_bytes,
+            basics.accelerator_bytes,
             room.adjacent(),
             flag(room.is_whole),
             model_present,
@@ -192,13 +194,13 @@ impl Table<'_> {
             self.members.placed(),
             self.members.here(at),
             self.members.distance(at, room),
-            in_domain(&|domain| number(domain.whole_nodes - i64::from(room.is_whole && !state.node.unschedulable))),
+            in_domain(&|domain| number(domain.whole_nodes - i64::from(room.is_whole && !basics.is_cordoned))),
             in_domain(&|domain| share(domain.taken, domain.accelerators)),
             in_domain(&|domain| self.members.spare(domain.free)),
             self.rooms.pressure,
             self.image_share(room),
-            flag(facts.is_spot),
-            facts.price,
+            flag(basics.is_spot),
+            basics.price,
         ]
     }
 
@@ -223,6 +225,9 @@ impl Table<'_> {
     }
 
     fn image_share(&self, room: &NodeRoom<'_>) -> f64 {
+        if self.images.is_empty() {
+            return 0.0;
+        }
         let there = self.images.iter().filter(|image| room.facts.images.binary_search(image).is_ok());
         share(count(there.count()), count(self.images.len()))
     }

@@ -9,13 +9,15 @@ use super::{
         slots::FastMap,
         usage::Usage,
     },
-    facts::{LEVELS, NodeFacts},
+    facts::{LEVELS, NodeBasics, NodeFacts, word},
 };
 use std::borrow::Cow;
 
 /// A node of the cluster, without the pod that the question is about and less what gangs reserve.
 pub(super) struct NodeRoom<'c> {
     pub(super) state: &'c NodeState,
+    pub(super) basics: &'c NodeBasics,
+    /// What rows read of the node itself beside the basics: a step further away.
     pub(super) facts: &'c NodeFacts,
     pub(super) free_cpu: i64,
     pub(super) free_memory: i64,
@@ -73,7 +75,7 @@ impl NodeRoom<'_> {
     /// How many of the free accelerators are certainly linked to one another: at least so many are on one island, however they are spread. The
     /// last island may be smaller.
     pub(super) fn adjacent(&self) -> f64 {
-        let Some(island) = self.facts.island else { return f64::NAN };
+        let Some(island) = self.basics.island else { return f64::NAN };
         let free = self.free_accelerators.clamp(0, self.accelerators.max(0));
         let (islands, rest) = (self.accelerators / island, self.accelerators % island);
         let evenly = |free: i64, islands: i64| if islands > 0 { free / islands + i64::from(free % islands > 0) } else { 0 };
@@ -93,6 +95,7 @@ impl<'c> Rooms<'c> {
     ) -> Self {
         let own = cluster.pod(&pod.namespace, &pod.name).filter(|known| !known.node.is_empty());
         let own_place = own.and_then(|own| cluster.names().find(&own.node));
+        let kind = kind.map(word);
         let mut all = Domain::default();
         let places = 0..cluster.names().len();
         let nodes = places.map(|at| {
@@ -111,11 +114,11 @@ impl<'c> Rooms<'c> {
     /// Sums up the levels that are the finest of some node. A domain has all nodes with its label, also those that are in a finer one.
     fn add_domains(&mut self) {
         let mut is_finest = [false; LEVELS];
-        for level in self.nodes.iter().flatten().filter_map(|room| room.facts.place.iter().position(Option::is_some)) {
+        for level in self.nodes.iter().flatten().filter_map(|room| room.basics.place.iter().position(Option::is_some)) {
             is_finest[level] = true;
         }
         for room in self.nodes.iter().flatten() {
-            let domains = room.facts.place.iter().zip(is_finest).filter_map(|(domain, is_finest)| domain.filter(|_| is_finest));
+            let domains = room.basics.place.iter().zip(is_finest).filter_map(|(domain, is_finest)| domain.filter(|_| is_finest));
             for domain in domains {
                 self.domains.entry(domain).or_default().add(room);
             }
@@ -128,35 +131,38 @@ impl<'c> Rooms<'c> {
     }
 
     pub(super) fn domain(&self, room: &NodeRoom<'_>) -> Option<Domain> {
-        self.domains.get(&room.facts.domain()?).copied()
+        self.domains.get(&room.basics.domain()?).copied()
     }
 }
 
 impl<'c> NodeRoom<'c> {
-    fn new(state: &'c NodeState, settings: &Settings, own: Option<&Pod>, kind: Option<&str>, held: Option<&Resources>) -> Self {
-        let facts = NodeFacts::for_node(&state.node, settings);
+    /// The node, without what the pod in question takes of it and less what is held for others. `kind` is the word for the kind of accelerators.
+    fn new(state: &'c NodeState, settings: &Settings, own: Option<&Pod>, kind: Option<u64>, held: Option<&Resources>) -> Self {
+        let kept = Usage::for_state(state, settings);
         let usage = if held.is_none() && own.is_none() {
-            Cow::Borrowed(Usage::for_state(state, facts))
+            Cow::Borrowed(kept)
         } else {
-            Cow::Owned(Usage::new(facts, |resource| {
+            Cow::Owned(Usage::new(&kept.facts, |resource| {
                 let held = held.map_or(0, |held| held.get(resource));
                 let own = own.map_or(0, |own| own.requests.get(resource));
                 state.taken.get(resource).saturating_add(held).saturating_sub(own)
             }))
         };
         let (mut accelerators, mut taken_accelerators, mut is_whole) = (0_i64, 0_i64, true);
-        for ((name, amount), taken) in facts.accelerators.iter().zip(&usage.accelerators) {
-            is_whole &= *taken <= 0;
-            if kind.is_none_or(|kind| kind == name) {
-                accelerators = accelerators.saturating_add(*amount);
-                taken_accelerators = taken_accelerators.saturating_add(*taken);
+        for own in &usage.accelerators {
+            is_whole &= own.taken <= 0;
+            if kind.is_none_or(|kind| kind == own.kind) {
+                accelerators = accelerators.saturating_add(own.amount);
+                taken_accelerators = taken_accelerators.saturating_add(own.taken);
             }
         }
+        let basics = &kept.basics;
         Self {
             state,
-            facts,
-            free_cpu: facts.cpu.saturating_sub(usage.cpu),
-            free_memory: facts.memory.saturating_sub(usage.memory),
+            basics,
+            facts: &kept.facts,
+            free_cpu: basics.cpu.saturating_sub(usage.cpu),
+            free_memory: basics.memory.saturating_sub(usage.memory),
             accelerators,
             free_accelerators: accelerators.saturating_sub(taken_accelerators),
             is_whole: is_whole && accelerators > 0,
@@ -170,7 +176,7 @@ impl Domain {
         let free = room.free_accelerators.clamp(0, room.accelerators);
         self.accelerators = self.accelerators.saturating_add(room.accelerators);
         self.taken = self.taken.saturating_add(room.accelerators - free);
-        if !room.state.node.unschedulable {
+        if !room.basics.is_cordoned {
             self.free = self.free.saturating_add(free);
             self.whole_nodes += i64::from(room.is_whole);
         }

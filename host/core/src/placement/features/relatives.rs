@@ -65,14 +65,14 @@ impl Relatives {
         let owned = pod.owner.iter().flat_map(|owner| cluster.of_owner(owner));
         for other in owned.filter(|other| counts(other, pod) && !other.node.is_empty()) {
             let at = cluster.names().find(&other.node);
-            let place = at.and_then(|at| rooms.get(at)).map(|room| room.facts.place).unwrap_or_default();
+            let place = at.and_then(|at| rooms.get(at)).map(|room| room.basics.place).unwrap_or_default();
             if other.role != pod.role {
                 found.has_peers = true;
                 found.peer_nodes.extend(at);
                 found.peer_domains.extend(place.into_iter().flatten());
             } else if let Some(at) = at {
                 *found.replicas.entry(at).or_default() += 1;
-                if let Some(zone) = rooms.get(at).and_then(|room| room.facts.zone()) {
+                if let Some(zone) = rooms.get(at).and_then(|room| room.basics.zone()) {
                     *found.in_zone.entry(zone).or_default() += 1;
                 }
             }
@@ -94,7 +94,7 @@ impl Relatives {
     }
 
     pub(super) fn zone_spread(&self, room: &NodeRoom<'_>) -> f64 {
-        room.facts.zone().map_or(f64::NAN, |zone| number(self.in_zone.get(&zone).copied().unwrap_or_default() - self.fewest))
+        room.basics.zone().map_or(f64::NAN, |zone| number(self.in_zone.get(&zone).copied().unwrap_or_default() - self.fewest))
     }
 
     pub(super) fn peer_distance(&self, at: usize, room: &NodeRoom<'_>) -> f64 {
@@ -103,7 +103,7 @@ impl Relatives {
         } else if self.peer_nodes.contains(&at) {
             0.0
         } else {
-            distance(room.facts.place.iter().map(|domain| domain.is_some_and(|domain| self.peer_domains.contains(&domain))))
+            distance(room.basics.place.iter().map(|domain| domain.is_some_and(|domain| self.peer_domains.contains(&domain))))
         }
     }
 }
@@ -126,7 +126,7 @@ impl GangMembers {
                 *found.here.entry(at).or_default() += 1;
             }
             found.nodes.insert(at);
-            found.places.insert(at.and_then(|at| rooms.get(at)).map(|room| room.facts.place).unwrap_or_default());
+            found.places.insert(at.and_then(|at| rooms.get(at)).map(|room| room.basics.place).unwrap_or_default());
         }
         found.size = count(*size).max(known);
         // Those that don't exist yet will need as much as the pod.
@@ -153,7 +153,7 @@ impl GangMembers {
             return 0.0;
         }
         // With another node among them, the node itself is never the farthest: it shares all levels that it has with itself.
-        let to = |place: &Position| distance(room.facts.place.iter().zip(place).map(|(own, other)| own.is_some() && own == other));
+        let to = |place: &Position| distance(room.basics.place.iter().zip(place).map(|(own, other)| own.is_some() && own == other));
         self.places.iter().map(to).fold(f64::NAN, f64::max)
     }
 
