@@ -69,7 +69,7 @@ async fn a_group_of_kubernetes_own_is_placed_whole_by_the_scheduler_on_nodes_tha
     assert!(explained.contains("Gang"), "{explained}");
 
     // One that is larger than the cluster gets no node at all, and nothing is reserved for it.
-    let size = WHOLE_NODES * super::DOMAINS;
+    let size = WHOLE_NODES * super::DOMAINS * super::scale();
     create_group(&cluster, &space.0.name, "large", size);
     space.create(&members("large", size)).await;
     eventually("the scheduler finds too few nodes for it", async || {
