@@ -40,7 +40,7 @@ const PATIENCE: Duration = Duration::from_mins(10);
 /// The scheduler's name among the cluster's parts.
 const SCHEDULER: &str = "scheduler";
 
-/// The parts whose CPU is told, with the extender behind them.
+/// The bench prints the CPU of these parts, and of the extender after them.
 const PARTS: [&str; 3] = ["etcd", "apiserver", SCHEDULER];
 
 /// What came of a round.
