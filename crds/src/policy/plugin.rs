@@ -391,6 +391,26 @@ pub struct PolicyPluginStatus {
     /// What went wrong last.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<PluginError>,
+
+    /// The revisions whose calls have failed while they decided, the latest last. A rollback passes over them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["digest"]))]
+    pub failed_revisions: Vec<FailedRevision>,
+}
+
+/// A revision whose calls have failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailedRevision {
+    /// The digest of the bytes.
+    pub digest: String,
+
+    /// One CamelCase word for the first failure.
+    pub reason: String,
+
+    /// When it happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Time>,
 }
 
 /// One state of a plugin's bytes.

@@ -7,7 +7,7 @@ use super::{
 use crate::problem::Problem;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use pointsman_crds::policy::{
-    plugin::{PluginError, PluginRevision, PolicyPlugin, PolicyPluginStatus},
+    plugin::{FailedRevision, PluginError, PluginRevision, PolicyPlugin, PolicyPluginStatus},
     set::PolicySetPlugin,
 };
 use pointsman_sandbox::call::CallError;
@@ -87,7 +87,23 @@ pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> Pol
             at: None,
         }),
         last_error,
+        failed_revisions: failed_revisions(before.failed_revisions, known, now),
     }
+}
+
+/// How many revisions that have failed are remembered.
+const MAX_FAILED: usize = 16;
+
+/// The revisions that have failed, with the one that decides if it fails now. What one is known for stays.
+fn failed_revisions(mut failed: Vec<FailedRevision>, known: &PluginState<'_>, now: &Time) -> Vec<FailedRevision> {
+    let reason = known.quarantine.map(CallError::reason).or(known.failure.map(|failure| failure.reason.as_str()));
+    if let (Some(reason), Some(digest)) = (reason, known.recorded.map(|recorded| &recorded.active.digest))
+        && failed.iter().all(|known| known.digest != *digest)
+    {
+        failed.push(FailedRevision { digest: digest.clone(), reason: reason.to_owned(), at: Some(now.clone()) });
+        failed.drain(..failed.len().saturating_sub(MAX_FAILED));
+    }
+    failed
 }
 
 type State = (&'static str, &'static str, String);

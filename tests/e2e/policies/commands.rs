@@ -28,6 +28,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
         file.to_string_lossy().into_owned()
     };
     let run = |args: &[&str]| cluster.pointsman(&[&["plugin"], args].concat());
+    let run_policy = |args: &[&str]| cluster.pointsman(&[&["policy"], args].concat());
     let cache = cache.to_string_lossy().into_owned();
 
     // Large first: the parts that are no longer needed go with the next push.
@@ -54,9 +55,26 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     let refused = run(&["rollback", "labels", "--to", "sha256:0000"]).refused();
     assert!(refused.contains(&digest(&first)[..19]), "it lists those that there are: {refused}");
     let refused = push(&file("third.wasm", &with_other_digest(&labels, 3))).refused();
-    assert!(refused.contains("rollback"), "a pinned plugin isn't pushed over: {refused}");
-    run(&["rollback", "labels", "--resume"]).ok();
+    assert!(refused.contains("--unpin"), "a pinned plugin isn't pushed over: {refused}");
+    // A fix comes in one step, and what was rolled back from is passed over from then on.
+    let third = with_other_digest(&labels, 3);
+    let fix = ["push", &file("third.wasm", &third), "--name", "labels", "--config", r#"{"label": "team"}"#, "--cache", &cache, "--unpin"];
+    let said = run(&fix).ok();
+    assert!(said.contains("unpinned") && said.contains(&format!("{} decides", digest(&third))), "{said}");
+    let said = run(&["rollback", "labels", "--dry-run"]).ok();
+    assert!(said.contains(&format!("would pin labels to {}", digest(&first))), "{said}");
+    run(&["rollback", "labels"]).ok();
+    cluster.active("labels", &digest(&first)).await;
+    let refused = run(&["rollback", "labels"]).refused();
+    assert!(refused.contains("no earlier revision of labels is left") && refused.contains("it was rolled back from"), "{refused}");
+    run(&["rollback", "labels", "--to", &digest(&second)]).ok();
     cluster.active("labels", &digest(&second)).await;
+    let would = run_policy(&["rollback", "--dry-run"]).ok();
+    assert!(would.contains("would hold set-") && would.contains("plugin labels: "), "{would}");
+    run(&["rollback", "labels", "--resume"]).ok();
+    cluster.active("labels", &digest(&third)).await;
+    let said = push(&file("second.wasm", &second)).ok();
+    assert!(said.contains(&digest(&second)), "{said}");
 
     // What can't be used is refused before anything is written.
     let refused = push(&file("nonsense.wasm", b"nonsense")).refused();

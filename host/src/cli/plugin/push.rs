@@ -53,6 +53,9 @@ pub(super) struct PushArgs {
     /// configured.
     #[arg(long, value_enum, ignore_case = true)]
     strategy: Option<Strategy>,
+    /// Remove the pin that a rollback has set: these bytes are taken
+    #[arg(long)]
+    unpin: bool,
     /// Writes nothing, and needs no cluster.
     #[arg(long)]
     dry_run: bool,
@@ -125,7 +128,13 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
 
     let client = args.cluster.connect().await?;
     let plugins: Api<PolicyPlugin> = Api::all(client.clone());
-    not_pinned(&plugins, &args.name, &digest).await?;
+    let pinned = pinned(&plugins, &args.name, &digest).await?;
+    if let Some(pinned) = pinned.as_ref().filter(|_| !args.unpin) {
+        bail!(
+            "the PolicyPlugin {0} is pinned to {pinned}, so that these bytes would not be taken: push them with --unpin, or remove the pin with `pointsman plugin rollback {0} --resume`",
+            args.name
+        )
+    }
     let target = ConfigMaps::new(client, &args.namespace);
     for (map, number) in maps.iter().zip(1..) {
         target.refuse_foreign(&map.name_any(), number).await?;
@@ -141,6 +150,13 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     for map in &maps {
         target.apply(map).await?;
         told(&format!("applied   ConfigMap {}/{}, {} bytes", args.namespace, map.name_any(), size(map)));
+    }
+    if pinned.is_some() {
+        // Not before: what the source had until now must not decide in between.
+        let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+        let unpinned = plugins.patch(&args.name, &params, &Patch::Merge(json!({"spec": {"digest": null}}))).await;
+        unpinned.with_context(|| format!("removing spec.digest of the PolicyPlugin {}", args.name))?;
+        told(&format!("unpinned  PolicyPlugin {}", args.name));
     }
     let applied = plugins.patch(&args.name, &PatchParams::apply(MANAGER), &Patch::Apply(&binding)).await;
     let applied = applied.with_context(|| format!("applying the PolicyPlugin {}", args.name))?;
@@ -192,17 +208,10 @@ fn size(map: &ConfigMap) -> usize {
     map.binary_data.iter().flatten().map(|(_, bytes)| bytes.0.len()).sum()
 }
 
-/// Bytes that a pin keeps out would be pushed in vain.
-async fn not_pinned(plugins: &Api<PolicyPlugin>, name: &str, digest: &str) -> Result<()> {
+/// The digest of a pin that keeps these bytes out.
+async fn pinned(plugins: &Api<PolicyPlugin>, name: &str, digest: &str) -> Result<Option<String>> {
     let there = plugins.get_opt(name).await.with_context(|| format!("looking for the PolicyPlugin {name}"))?;
-    match there.and_then(|plugin| plugin.spec.digest) {
-        Some(pinned) if pinned != digest => {
-            bail!(
-                "the PolicyPlugin {name} is pinned to {pinned}, so that these bytes would not be taken: `pointsman plugin rollback {name} --resume` removes the pin"
-            )
-        }
-        _ => Ok(()),
-    }
+    Ok(there.and_then(|plugin| plugin.spec.digest).filter(|pinned| pinned != digest))
 }
 
 /// The ConfigMaps of one namespace.

@@ -8,7 +8,7 @@ use crate::{
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use kube::{
-    Api,
+    Api, ResourceExt,
     api::{Patch, PatchParams},
 };
 use pointsman_core::settings::HOST_NAMESPACE;
@@ -16,16 +16,25 @@ use pointsman_crds::policy::plugin::PolicyPlugin;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
+/// The annotation of a PolicyPlugin with the digests that people have rolled back from, the latest last.
+pub(super) const ROLLED_BACK: &str = "policy.pointsman.dev/rolled-back-from";
+
+/// How many of them are remembered.
+const MAX_ROLLED_BACK: usize = 16;
+
 #[derive(Args, Debug)]
 pub(super) struct RollbackArgs {
-    /// The PolicyPlugin.
+    /// PolicyPlugin to roll back
     name: String,
-    /// The digest to go back to, or its beginning; by default the one that decided before.
+    /// Digest to go back to, or its beginning; by default the newest revision that is not known to fail
     #[arg(long, value_name = "DIGEST", conflicts_with = "resume")]
     to: Option<String>,
-    /// Removes the pin: the plugin's source decides again.
+    /// Remove the pin: the plugin's source decides again
     #[arg(long, alias = "undo")]
     resume: bool,
+    /// Print the revision that the plugin would go back to, and write nothing
+    #[arg(long, conflicts_with = "resume")]
+    dry_run: bool,
     /// The host's own namespace, where revisions are kept.
     #[arg(long, default_value = HOST_NAMESPACE)]
     namespace: String,
@@ -47,33 +56,95 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
             print(&format!("{name} isn't pinned"));
             return Ok(ExitCode::SUCCESS);
         }
-        pin(&plugins, name, Value::Null).await?;
+        // Whoever takes a rollback back holds nothing against what decides again.
+        pin(&plugins, name, Value::Null, Value::Null).await?;
         print(&format!("{name} follows its source again"));
         return Ok(ExitCode::SUCCESS);
     }
     let kept = Revisions::new(client, &args.namespace).list(name).await?;
-    let previous = plugin.status.as_ref().and_then(|status| status.previous.as_ref()).map(|previous| previous.digest.as_str());
-    let digest = chosen(name, args.to.as_deref(), previous, &kept)?;
-    let pinned = pin(&plugins, name, json!(digest)).await?;
-    print(&format!("pinned    {name} to {digest}; `pointsman plugin rollback {name} --resume` removes the pin"));
+    let Target { digest, skipped } = match &args.to {
+        Some(to) => Target { digest: find(name, to, &kept)?, skipped: Vec::new() },
+        None => choose(&plugin, &kept)?,
+    };
+    for (skipped, why) in &skipped {
+        print(&format!("skipped   {skipped}: {why}"));
+    }
+    if args.dry_run {
+        print(&format!("would pin {name} to {digest}"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let pinned = pin(&plugins, name, json!(digest), json!(rolled_back(&plugin, &digest))).await?;
+    print(&format!("pinned    {name} to {digest}; run `pointsman plugin push --unpin` with a fix, or `plugin rollback {name} --resume`"));
     if args.wait > 0 {
         return Ok(live::decides(&plugins, &pinned, &digest, args.wait).await?.tell(&digest, print));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A merge patch of the one field: whoever applies the rest keeps it.
-async fn pin(plugins: &Api<PolicyPlugin>, name: &str, digest: Value) -> Result<PolicyPlugin> {
+/// A merge patch of what is a rollback: whoever applies the rest keeps it.
+async fn pin(plugins: &Api<PolicyPlugin>, name: &str, digest: Value, rolled_back: Value) -> Result<PolicyPlugin> {
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let patched = plugins.patch(name, &params, &Patch::Merge(json!({ "spec": { "digest": digest } }))).await;
+    let patch = json!({"metadata": {"annotations": {ROLLED_BACK: rolled_back}}, "spec": {"digest": digest}});
+    let patched = plugins.patch(name, &params, &Patch::Merge(patch)).await;
     patched.with_context(|| format!("setting spec.digest of the PolicyPlugin {name}"))
 }
 
-/// The digest to go back to, which must be kept.
-fn chosen(name: &str, to: Option<&str>, previous: Option<&str>, kept: &[Revision]) -> Result<String> {
-    let wanted = to.or(previous).ok_or_else(|| {
-        anyhow!("nothing decided before the active version of {name}: name a revision with --to; {}", list_revisions(kept))
-    })?;
+/// The digests that people have rolled back from.
+fn known_rollbacks(plugin: &PolicyPlugin) -> impl Iterator<Item = &str> {
+    let text = plugin.annotations().get(ROLLED_BACK).map(String::as_str).unwrap_or_default();
+    text.split(',').map(str::trim).filter(|digest| !digest.is_empty())
+}
+
+/// The same with the one that decides now, and without the one that is to decide.
+fn rolled_back(plugin: &PolicyPlugin, to: &str) -> String {
+    let active = active(plugin);
+    let former = known_rollbacks(plugin).filter(|digest| Some(*digest) != active);
+    let all: Vec<&str> = former.chain(active).filter(|digest| *digest != to).collect();
+    all[all.len().saturating_sub(MAX_ROLLED_BACK)..].join(",")
+}
+
+fn active(plugin: &PolicyPlugin) -> Option<&str> {
+    Some(&*plugin.status.as_ref()?.active.as_ref()?.digest)
+}
+
+/// What a rollback goes to, and what it passes over, with why.
+#[derive(Debug, PartialEq)]
+struct Target {
+    digest: String,
+    skipped: Vec<(String, String)>,
+}
+
+/// The newest revision before the active one that isn't known to fail, and that nobody has rolled back from.
+fn choose(plugin: &PolicyPlugin, kept: &[Revision]) -> Result<Target> {
+    let status = plugin.status.clone().unwrap_or_default();
+    let digest = |revision: &Revision| revision.digest.to_string();
+    let active = active(plugin);
+    let since = kept.iter().find(|revision| active == Some(&*digest(revision))).map(|revision| &revision.created.0);
+    // What has never decided was kept after the active one. The one before it may have been pushed again since.
+    let previous = status.previous.as_ref().map(|previous| &previous.digest);
+    let is_former = |revision: &&Revision| Some(&digest(revision)) == previous || since.is_none_or(|since| revision.created.0 <= *since);
+    let mut former: Vec<&Revision> = kept.iter().filter(is_former).filter(|revision| active != Some(&*digest(revision))).collect();
+    former.sort_by_key(|revision| (Some(&digest(revision)) != previous, std::cmp::Reverse(revision.created.0)));
+    let mut skipped = Vec::new();
+    for revision in former {
+        let text = digest(revision);
+        let failed = status.failed_revisions.iter().find(|failed| failed.digest == text);
+        let why = if known_rollbacks(plugin).any(|known| known == text) {
+            "it was rolled back from".to_owned()
+        } else if let Some(failed) = failed {
+            format!("it failed ({})", failed.reason)
+        } else {
+            return Ok(Target { digest: text, skipped });
+        };
+        skipped.push((format!("{text} (version {})", revision.version), why));
+    }
+    let name = plugin.name_any();
+    let passed: Vec<String> = skipped.iter().map(|(revision, why)| format!("; {revision}: {why}")).collect();
+    bail!("no earlier revision of {name} is left to go back to{}: name one with --to, or push a fix with --unpin", passed.concat())
+}
+
+/// The digest that is meant, which must be kept.
+fn find(name: &str, wanted: &str, kept: &[Revision]) -> Result<String> {
     let fits = |digest: &String| digest.starts_with(wanted) || digest.trim_start_matches("sha256:").starts_with(wanted);
     let fitting: Vec<String> = kept.iter().map(|revision| revision.digest.to_string()).filter(fits).collect();
     match &fitting[..] {
@@ -93,22 +164,68 @@ mod tests {
     use super::*;
     use pointsman_sandbox::digest::Digest;
 
-    fn revision(bytes: &[u8]) -> Revision {
-        let created = serde_json::from_value(json!("2026-01-02T00:00:00Z")).unwrap();
-        Revision { digest: Digest::hash(bytes), version: "0.1.0".into(), created }
+    /// A revision of these bytes, kept since this day.
+    fn revision(bytes: &[u8], day: u8) -> Revision {
+        let created = serde_json::from_value(json!(format!("2026-01-{day:02}T00:00:00Z"))).unwrap();
+        Revision { digest: Digest::hash(bytes), version: format!("0.{day}.0"), created }
+    }
+
+    fn digest(bytes: &[u8]) -> String {
+        Digest::hash(bytes).to_string()
+    }
+
+    fn plugin(active: &[u8], previous: Option<&[u8]>, failed: &[&[u8]], rolled_back: &str) -> PolicyPlugin {
+        let failed: Vec<Value> = failed.iter().map(|bytes| json!({"digest": digest(bytes), "reason": "Trap"})).collect();
+        serde_json::from_value(json!({
+            "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin",
+            "metadata": {"name": "p", "annotations": {ROLLED_BACK: rolled_back}},
+            "spec": {"source": {"configMap": {"name": "p"}}},
+            "status": {
+                "active": {"digest": digest(active)}, "previous": previous.map(|bytes| json!({"digest": digest(bytes)})),
+                "failedRevisions": failed,
+            },
+        }))
+        .unwrap()
     }
 
     #[test]
-    fn a_rollback_goes_to_what_is_kept() {
-        let kept = [revision(b"a"), revision(b"b")];
+    fn a_digest_that_is_given_must_be_kept() {
+        let kept = [revision(b"a", 1), revision(b"b", 2)];
         let [a, b] = [0, 1].map(|at| kept[at].digest.to_string());
-        assert_eq!(chosen("p", None, Some(&b), &kept).unwrap(), b);
-        assert_eq!(chosen("p", Some(&a), Some(&b), &kept).unwrap(), a);
-        assert_eq!(chosen("p", Some(&a[7..15]), None, &kept).unwrap(), a);
-        let said = |to: Option<&str>, kept: &[Revision]| chosen("p", to, None, kept).unwrap_err().to_string();
-        assert!(said(Some("sha256:0"), &kept).contains(&format!("there are {a} (version 0.1.0), {b}")));
-        assert!(said(Some("sha256:"), &kept).contains("beginning of several"));
-        assert!(said(Some(""), &kept[..1]).contains("beginning of several"));
-        assert!(said(None, &[]).contains("name a revision with --to; none is kept"));
+        assert_eq!(find("p", &a, &kept).unwrap(), a);
+        assert_eq!(find("p", &a[7..15], &kept).unwrap(), a);
+        let said = |wanted: &str, kept: &[Revision]| find("p", wanted, kept).unwrap_err().to_string();
+        assert!(said("sha256:0", &kept).contains(&format!("there are {a} (version 0.1.0), {b}")));
+        assert!(said("sha256:", &kept).contains("beginning of several"));
+        assert!(said("", &kept[..1]).contains("beginning of several"));
+        assert!(said("x", &[]).contains("none is kept"));
+    }
+
+    #[test]
+    fn a_rollback_passes_over_what_failed_and_names_it() {
+        let kept = [revision(b"a", 1), revision(b"b", 2), revision(b"c", 3), revision(b"candidate", 4)];
+        let chosen = choose(&plugin(b"c", Some(b"b"), &[], ""), &kept).unwrap();
+        assert_eq!(chosen, Target { digest: digest(b"b"), skipped: Vec::new() });
+        let chosen = choose(&plugin(b"c", Some(b"b"), &[b"b", b"c"], ""), &kept).unwrap();
+        let skipped = (format!("{} (version 0.2.0)", digest(b"b")), "it failed (Trap)".to_owned());
+        assert_eq!(chosen, Target { digest: digest(b"a"), skipped: vec![skipped] });
+        let none = choose(&plugin(b"b", Some(b"a"), &[b"a"], ""), &kept).unwrap_err().to_string();
+        assert!(none.contains("no earlier revision of p is left") && none.contains("it failed (Trap): name one with --to"), "{none}");
+    }
+
+    #[test]
+    fn rolling_back_twice_goes_further_back_and_never_to_and_fro() {
+        let kept = [revision(b"a", 1), revision(b"b", 2), revision(b"c", 3)];
+        let first = plugin(b"c", Some(b"b"), &[], "");
+        let annotation = rolled_back(&first, &digest(b"b"));
+        assert_eq!(annotation, digest(b"c"));
+        // The one that was rolled back from is the previous one now.
+        let second = plugin(b"b", Some(b"c"), &[], &annotation);
+        let chosen = choose(&second, &kept).unwrap();
+        assert_eq!(chosen.digest, digest(b"a"));
+        assert_eq!(chosen.skipped[0].1, "it was rolled back from");
+        assert_eq!(rolled_back(&second, &digest(b"a")), format!("{},{}", digest(b"c"), digest(b"b")));
+        // Whoever goes there by name thinks otherwise of it.
+        assert_eq!(rolled_back(&second, &digest(b"c")), digest(b"b"));
     }
 }

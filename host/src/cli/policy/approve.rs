@@ -25,6 +25,9 @@ pub(super) struct ApproveArgs {
     /// Watch the rollout until no restart is queued
     #[arg(long)]
     watch: bool,
+    /// Seconds after which watching ends with an error; by default it doesn't
+    #[arg(long, value_name = "SECONDS", requires = "watch")]
+    timeout: Option<u64>,
     #[command(flatten)]
     sets: SetsArgs,
 }
@@ -60,7 +63,7 @@ pub(super) async fn run(args: ApproveArgs) -> Result<ExitCode> {
         super::decides(&api, &name, args.wait, |set| phase(set) != Some(PolicySetPhase::Candidate)).await?;
     }
     if args.watch {
-        super::follow(&api, &name).await?;
+        super::follow(&api, &name, args.timeout).await?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -94,8 +94,15 @@ async fn decides(api: &Api<PolicySet>, name: &str, seconds: u64, settled: impl F
     }
 }
 
+/// Watches a set as [`print_changes`] does, for so many seconds if they are given.
+async fn follow(api: &Api<PolicySet>, name: &str, seconds: Option<u64>) -> Result<()> {
+    let Some(seconds) = seconds else { return print_changes(api, name).await };
+    let watched = timeout(Duration::from_secs(seconds), print_changes(api, name)).await;
+    watched.unwrap_or_else(|_| bail!("the rollout of {name} isn't complete after {seconds} s: see `pointsman policy history {name}`"))
+}
+
 /// Prints what is told of a set as it gets active and comes to the services, until it is everywhere, has stopped, or is active no longer.
-async fn follow(api: &Api<PolicySet>, name: &str) -> Result<()> {
+async fn print_changes(api: &Api<PolicySet>, name: &str) -> Result<()> {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut changes = pin!(watcher::watcher(api.clone(), only).default_backoff().applied_objects());
     let mut told = String::new();

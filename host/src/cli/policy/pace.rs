@@ -13,7 +13,10 @@ use kube::{
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use serde_json::{Value, json};
-use std::process::ExitCode;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+};
 
 #[derive(Args, Debug)]
 pub(super) struct PauseArgs {
@@ -34,12 +37,21 @@ pub(super) struct ResumeArgs {
 pub(super) struct RollbackArgs {
     /// Set to go back to: its name, or the beginning of its digest; by default the one before the active set
     name: Option<String>,
+    /// The same
+    #[arg(long, value_name = "NAME", conflicts_with = "name")]
+    to: Option<String>,
+    /// Print the set that would decide, and write nothing
+    #[arg(long, conflicts_with = "watch")]
+    dry_run: bool,
     /// Seconds to wait until the set decides; 0 does not wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
     /// Watch the rollout until no restart is queued
     #[arg(long)]
     watch: bool,
+    /// Seconds after which watching ends with an error; by default it doesn't
+    #[arg(long, value_name = "SECONDS", requires = "watch")]
+    timeout: Option<u64>,
     #[command(flatten)]
     sets: SetsArgs,
 }
@@ -85,7 +97,7 @@ pub(super) async fn resume(args: ResumeArgs) -> Result<ExitCode> {
 pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
     let client = args.sets.cluster.connect().await?;
     let sets = list(&client).await?;
-    let wanted = match &args.name {
+    let wanted = match args.name.as_ref().or(args.to.as_ref()) {
         Some(name) => find_set(sets.clone(), name)?,
         None => sets
             .iter()
@@ -96,6 +108,13 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
     let name = wanted.name_any();
     if !matches!(phase(&wanted), Some(PolicySetPhase::Previous | PolicySetPhase::Active)) {
         bail!("{name} has never been active, so a rollback to it is not possible: run `pointsman policy approve` to activate a candidate");
+    }
+    if args.dry_run {
+        print(&format!("would hold {name}"));
+        for line in differences(sets.iter().find(|set| phase(set) == Some(PolicySetPhase::Active)), &wanted) {
+            print(&line);
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     let api = Api::<PolicySet>::all(client);
     for other in sets.iter().filter(|set| set.annotations().contains_key(HOLD) && set.name_any() != name) {
@@ -110,9 +129,33 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
         super::decides(&api, &name, args.wait, |set| phase(set) == Some(PolicySetPhase::Active)).await?;
     }
     if args.watch {
-        super::follow(&api, &name).await?;
+        super::follow(&api, &name, args.timeout).await?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The plugins and rules that differ between what decides and what would, a line each.
+fn differences(active: Option<&PolicySet>, wanted: &PolicySet) -> Vec<String> {
+    let parts = |set: &PolicySet| -> BTreeMap<String, (String, String)> {
+        let version = |version: Option<&String>, digest: &str| version.cloned().unwrap_or_else(|| digest.to_owned());
+        let plugins = set.spec.plugins.iter().map(|plugin| {
+            let shown = version(plugin.version.as_ref(), &plugin.digest);
+            (format!("plugin {}", plugin.name), (serde_json::to_string(plugin).unwrap_or_default(), shown))
+        });
+        let rules = set.spec.rules.iter().map(|rule| (format!("rule {}", rule.name), (rule.digest.clone(), rule.digest.clone())));
+        plugins.chain(rules).collect()
+    };
+    let (now, then) = (active.map(parts).unwrap_or_default(), parts(wanted));
+    let names: BTreeSet<&String> = now.keys().chain(then.keys()).collect();
+    let line = |name: &String| match (now.get(name), then.get(name)) {
+        (Some((before, _)), Some((after, _))) if before == after => None,
+        (Some((_, before)), Some((_, after))) if before == after => Some(format!("  {name}: {before}, bound or configured otherwise")),
+        (Some((_, before)), Some((_, after))) => Some(format!("  {name}: {before} -> {after}")),
+        (Some((_, before)), None) => Some(format!("  {name}: {before} -> none")),
+        (None, Some((_, after))) => Some(format!("  {name}: none -> {after}")),
+        (None, None) => None,
+    };
+    names.into_iter().filter_map(line).collect()
 }
 
 fn active(sets: Vec<PolicySet>) -> Result<PolicySet> {
