@@ -12,6 +12,9 @@ pub const DECIDED: &str = "Decided";
 /// Whether somebody else works on the subject.
 pub const CONTESTED: &str = "Contested";
 
+/// The reason of what serves by its former pods while new ones fail.
+pub const UPDATE_STUCK: &str = "UpdateStuck";
+
 /// A state that is told, without a time: that is when it is first told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {

@@ -1,7 +1,7 @@
 //! From what a plan tells to the status that is written, and the events that go with a change of it.
 
 use crate::{
-    condition::{CONTESTED, Condition, READY, condition_json, status_text},
+    condition::{CONTESTED, Condition, READY, UPDATE_STUCK, condition_json, status_text},
     plan::{Status, UndecidedSteps},
 };
 use k8s_openapi::jiff::Timestamp;
@@ -160,7 +160,8 @@ fn ready_without(conditions: &[Condition], spared: &[&str]) -> Condition {
     // What failed says more than what isn't known yet.
     let missing =
         needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
-    match missing {
+    let stuck = || needed().find(|condition| condition.reason == UPDATE_STUCK);
+    match missing.or_else(stuck) {
         None => Condition::satisfied(READY, "Ready", "Everything works."),
         Some(missing) => Condition { type_: READY, ..missing.clone() },
     }

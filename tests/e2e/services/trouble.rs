@@ -137,6 +137,9 @@ async fn pods_that_crash_are_told_with_exit_code_and_time_and_a_working_version_
     space.change("chat", image(2)).await;
     let blocked = |service: &Value| service["status"]["modelStatus"]["transitionStatus"] == "BlockedByFailedLoad";
     let service = space.becomes(&INFERENCE_SERVICE, "chat", "it is blocked", blocked).await;
+    // It is ready by the pod that it had, and says which one holds the update up.
+    let stuck = space.says("chat", "Ready", "True", "UpdateStuck").await;
+    assert!(stuck.contains("its update is stuck: the pod chat-engine-") && stuck.contains("CrashLoopBackOff"), "{stuck}");
     let status = &service["status"]["modelStatus"];
     assert_eq!(status["modelRevisionStates"], json!({"activeModelState": "Loaded", "targetModelState": "FailedToLoad"}));
     assert_eq!(status["modelCopies"], json!({"failedCopies": 1, "totalCopies": 1}));

@@ -1,7 +1,7 @@
 //! How what runs pods fares, whatever kind it was made for.
 
 use crate::{
-    condition::Condition,
+    condition::{Condition, UPDATE_STUCK},
     resource::Resource,
     world::{OwnedObject, Pod, pod::PodFailure},
 };
@@ -48,7 +48,11 @@ impl WorkloadHealth {
         let condition = if current && available && wanted == 0 {
             Condition::satisfied(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
         } else if current && available {
-            Condition::satisfied(type_, "Available", format!("The {name} is available."))
+            let is_replaced = observed.updated < wanted || observed.current > wanted;
+            match failing.first().filter(|_| is_replaced) {
+                Some((pod, failure)) => Condition::satisfied(type_, UPDATE_STUCK, stuck(&name, pod, failure)),
+                None => Condition::satisfied(type_, "Available", format!("The {name} is available.")),
+            }
         } else if let Some((pod, failure)) = broken {
             Condition::no(type_, "PodsFailing", format!("The pod {pod} fails. {}.", failure.message.trim_end_matches('.')))
         } else if let Some(refused) = refused {
@@ -75,6 +79,13 @@ impl WorkloadHealth {
     }
 }
 
+/// That former pods serve and a new one doesn't.
+fn stuck(workload: &str, pod: &str, failure: &PodFailure) -> String {
+    let since = failure.pod_created.as_ref().map(|created| format!(", created at {created},")).unwrap_or_default();
+    let fails = if failure.started { "fails" } else { "has no node" };
+    format!("The {workload} is available, but its update is stuck: the pod {pod}{since} {fails}. {}.", failure.message.trim_end_matches('.'))
+}
+
 fn unavailable(workload: &str) -> String {
     format!("The {workload} isn't available yet.")
 }
@@ -87,6 +98,44 @@ mod tests {
         world::{ObjectKey, World, child::SUBJECT_KIND},
     };
     use serde_json::json;
+
+    #[test]
+    fn an_update_whose_pods_fail_is_stuck_although_former_pods_serve() {
+        let mut world = World::default();
+        world.put(&LLM_INFERENCE_SERVICE, &json!({"metadata": {"name": "llama", "namespace": "chat", "uid": "u"}, "spec": {}}));
+        let deployment = |updated: i64, current: i64| {
+            json!({
+                "metadata": {
+                    "name": "serves", "namespace": "chat", "uid": "d", "generation": 2, "labels": {SUBJECT_KIND: "LLMInferenceService"},
+                    "ownerReferences": [{"uid": "u", "controller": true}],
+                },
+                "spec": {"replicas": 1},
+                "status": {
+                    "observedGeneration": 2, "replicas": current, "updatedReplicas": updated, "availableReplicas": 1,
+                    "conditions": [{"type": "Available", "status": "True"}],
+                },
+            })
+        };
+        let failure = PodFailure {
+            message: "It ended".to_owned(),
+            pod_created: Some("2026-01-01T00:00:00Z".to_owned()),
+            started: true,
+            ..PodFailure::default()
+        };
+        let pod = Arc::new(Pod { name: "new".to_owned(), failure: Some(failure), ..Pod::default() });
+        let key = ObjectKey { resource: &LLM_INFERENCE_SERVICE, namespace: "chat".to_owned(), name: "llama".to_owned() };
+        let mut told = |updated: i64, current: i64| {
+            world.put(&DEPLOYMENT, &deployment(updated, current));
+            let children = world.snapshot(&key, 0).unwrap().children;
+            WorkloadHealth::observe("WorkloadReady", &children[0], [&pod].into_iter(), AvailabilityPolicy::AsItSays).condition
+        };
+        let stuck = told(1, 2);
+        assert_eq!((stuck.status, &*stuck.reason), (Some(true), UPDATE_STUCK));
+        let expected = "The Deployment serves is available, but its update is stuck: the pod new, created at 2026-01-01T00:00:00Z, fails. It ended.";
+        assert_eq!(stuck.message, expected);
+        // One of several that crashes once in a while holds no update up.
+        assert_eq!(told(1, 1).reason, "Available");
+    }
 
     #[test]
     fn where_one_leads_one_is_enough() {

@@ -40,7 +40,7 @@ pub struct Metadata<'a> {
     pub resource_version: Option<Cow<'a, str>>,
     pub(super) generation: Option<i64>,
     #[serde(borrow)]
-    creation_timestamp: Option<Cow<'a, str>>,
+    pub(super) creation_timestamp: Option<Cow<'a, str>>,
     deletion_timestamp: Option<IgnoredAny>,
     pub(super) finalizers: Vec<String>,
     #[serde(borrow)]

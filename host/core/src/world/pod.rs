@@ -40,6 +40,8 @@ pub struct PodFailure {
     pub exit_code: Option<i64>,
     /// When, as Kubernetes writes it.
     pub time: Option<String>,
+    /// When the pod was created.
+    pub pod_created: Option<String>,
     /// Whether a container has failed. Else the pod waits for a node.
     pub started: bool,
 }
@@ -97,6 +99,7 @@ impl Pod {
     /// Reads a live pod.
     pub(super) fn from_live(live: &Live<'_>) -> Self {
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
+        let created = live.metadata.creation_timestamp.as_deref().map(str::to_owned);
         let labels = live.labels();
         let label = |key: &str| labels.get(key).map(|value| value.clone().into_owned()).unwrap_or_default();
         let kind = label(SUBJECT_KIND);
@@ -111,7 +114,7 @@ impl Pod {
             component: label(component),
             kind,
             deleting: live.deleting(),
-            failure: failure(status),
+            failure: failure(status).map(|failure| PodFailure { pod_created: created, ..failure }),
         }
     }
 }
@@ -125,7 +128,7 @@ fn failure(status: Status) -> Option<PodFailure> {
             let code = exit_code.map_or_else(String::new, |code| format!(", it last ended with exit code {code}"));
             let message = format!("The container {name} has the state {reason}{code}{said}");
             let time = ended.and_then(|ended| ended.finished_at.clone());
-            Some(PodFailure { message, reason: reason.to_owned(), exit_code, time, started: true })
+            Some(PodFailure { message, reason: reason.to_owned(), exit_code, time, started: true, ..PodFailure::default() })
         };
         if let Some(Waiting { reason, message }) = &state.waiting
             && !reason.is_empty()
