@@ -83,6 +83,12 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
         run(&["push", &file("second.wasm", &second), "--name", "labels", "--config", r#"{"labell": 1}"#, "--cache", &cache]).refused();
     assert!(refused.contains("labell"), "{refused}");
     eventually("the plugin still decides", async || cluster.active("labels", &digest(&second)).await.active).await;
+    let refused = run(&["delete", "scheduling-scoring"]).refused();
+    assert!(refused.contains("is built in"), "{refused}");
+    let said = run(&["delete", "labels"]).ok();
+    assert!(said.contains("deleted   PolicyPlugin labels") && said.contains("deleted   ConfigMap pointsman-system/labels"), "{said}");
+    let maps = cluster.kubectl(&["get", "configmaps", "-n", "pointsman-system", "-o", "name"]).ok();
+    assert!(!maps.contains("configmap/labels\n"), "{maps}");
     let refused = run(&["status", "nothing"]).refused();
     assert!(refused.contains("nothing"), "{refused}");
     host.stop();

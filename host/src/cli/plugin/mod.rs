@@ -4,6 +4,7 @@ mod ask;
 mod bench;
 mod cases;
 mod compare;
+mod delete;
 mod diff;
 mod file;
 mod inspect;
@@ -44,6 +45,8 @@ enum PluginCommand {
     Status(status::StatusArgs),
     /// Goes back to a revision of a plugin that is kept, and stays there.
     Rollback(rollback::RollbackArgs),
+    /// Delete a plugin: the PolicyPlugin, and the ConfigMaps that hold its bytes
+    Delete(delete::DeleteArgs),
 }
 
 pub(super) async fn run(args: PluginArgs) -> Result<ExitCode> {
@@ -56,6 +59,7 @@ pub(super) async fn run(args: PluginArgs) -> Result<ExitCode> {
         PluginCommand::Push(args) => push::run(*args).await,
         PluginCommand::Status(args) => status::run(args).await,
         PluginCommand::Rollback(args) => rollback::run(args).await,
+        PluginCommand::Delete(args) => delete::run(args).await,
     }
 }
 

@@ -215,13 +215,13 @@ async fn pinned(plugins: &Api<PolicyPlugin>, name: &str, digest: &str) -> Result
 }
 
 /// The ConfigMaps of one namespace.
-struct ConfigMaps {
+pub(super) struct ConfigMaps {
     api: Api<ConfigMap>,
     namespace: String,
 }
 
 impl ConfigMaps {
-    fn new(client: Client, namespace: &str) -> Self {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
         Self { api: Api::namespaced(client, namespace), namespace: namespace.to_owned() }
     }
 
@@ -243,6 +243,19 @@ impl ConfigMaps {
         let name = map.name_any();
         let applied = self.api.patch(&name, &PatchParams::apply(MANAGER).force(), &Patch::Apply(map)).await;
         applied.map(|_| ()).with_context(|| format!("applying the ConfigMap {}/{name}", self.namespace))
+    }
+
+    /// Deletes the part of that number of a plugin. Returns whether it is one; none if there is no such ConfigMap.
+    pub(super) async fn delete_part(&self, name: &str, number: usize, dry_run: bool) -> Result<Option<bool>> {
+        let Some(there) = self.metadata(name).await? else { return Ok(None) };
+        if !is_part(&there.metadata, number) {
+            return Ok(Some(false));
+        }
+        if !dry_run {
+            let deleted = self.api.delete(name, &DeleteParams::default()).await;
+            deleted.with_context(|| format!("deleting the ConfigMap {}/{name}", self.namespace))?;
+        }
+        Ok(Some(true))
     }
 
     /// Deletes the parts that a larger push has left. Parts are numbered without gaps.

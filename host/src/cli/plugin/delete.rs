@@ -1,0 +1,77 @@
+//! `pointsman plugin delete`.
+
+use super::push::ConfigMaps;
+use crate::cli::{ClusterArgs, output::print};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Args;
+use kube::{
+    Api,
+    api::{DeleteParams, ListParams, Preconditions},
+};
+use pointsman_core::settings::HOST_NAMESPACE;
+use pointsman_crds::policy::plugin::{ConfigMapSource, PolicyPlugin};
+use std::{
+    collections::BTreeSet,
+    process::ExitCode,
+};
+
+#[derive(Args, Debug)]
+pub(super) struct DeleteArgs {
+    /// PolicyPlugin to delete, with the ConfigMaps that hold its bytes
+    name: String,
+    /// Print what would be deleted, and delete nothing
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    cluster: ClusterArgs,
+}
+
+pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
+    let name = &args.name;
+    let client = args.cluster.connect().await?;
+    let plugins: Api<PolicyPlugin> = Api::all(client.clone());
+    let all = plugins.list(&ListParams::default()).await.context("listing the PolicyPlugins")?.items;
+    let (found, others): (Vec<PolicyPlugin>, Vec<_>) = all.into_iter().partition(|plugin| plugin.metadata.name.as_deref() == Some(name));
+    let plugin = found
+        .into_iter()
+        .next()
+        .ok_or_else(|| anyhow!("there is no PolicyPlugin {name}; `pointsman plugin status` lists those that there are"))?;
+    if plugin.spec.source.builtin.is_some() && plugin.spec.order == 0 {
+        bail!("{name} is built in: the host would create it again, with its defaults. To replace it, push a plugin with --mode Replace");
+    }
+    let maps = plugin.spec.source.config_map.as_ref().map(config_maps).unwrap_or_default();
+    let shared: BTreeSet<_> = others.iter().filter_map(|other| other.spec.source.config_map.as_ref()).flat_map(config_maps).collect();
+    if args.dry_run {
+        print(&format!("would delete  PolicyPlugin {name}"));
+    } else {
+        // What is deleted is what was read, and no later one of its name.
+        let preconditions = Some(Preconditions { uid: plugin.metadata.uid.clone(), resource_version: None });
+        let params = DeleteParams { preconditions, ..DeleteParams::default() };
+        plugins.delete(name, &params).await.with_context(|| format!("deleting the PolicyPlugin {name}"))?;
+        print(&format!("deleted   PolicyPlugin {name}"));
+    }
+    for (at, (namespace, map)) in maps.iter().enumerate() {
+        if shared.contains(&(namespace.clone(), map.clone())) {
+            print(&format!("kept      ConfigMap {namespace}/{map}: another PolicyPlugin takes its bytes from it"));
+            continue;
+        }
+        let target = ConfigMaps::new(client.clone(), namespace);
+        match target.delete_part(map, at + 1, args.dry_run).await? {
+            Some(true) if args.dry_run => print(&format!("would delete  ConfigMap {namespace}/{map}")),
+            Some(true) => print(&format!("deleted   ConfigMap {namespace}/{map}")),
+            Some(false) => print(&format!("kept      ConfigMap {namespace}/{map}: it doesn't say that it is a part of a plugin")),
+            None => {}
+        }
+    }
+    if !args.dry_run {
+        print("The plugin decides until a policy set without it is active: see `pointsman policy history`.");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The ConfigMaps of a source, the first part first.
+fn config_maps(source: &ConfigMapSource) -> Vec<(String, String)> {
+    let namespace = source.namespace.as_deref().unwrap_or(HOST_NAMESPACE);
+    let names = [&source.name].into_iter().chain(&source.parts);
+    names.map(|name| (namespace.to_owned(), name.clone())).collect()
+}
