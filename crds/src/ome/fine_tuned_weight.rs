@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"ModelType","type":"string","jsonPath":".spec.modelType"}"#,
     printcolumn = r#"{"name":"CompartmentID","type":"string","jsonPath":".spec.compartmentID","priority":1}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.state"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct FineTunedWeightSpec {

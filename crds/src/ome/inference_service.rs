@@ -54,7 +54,7 @@ fn service_rules() -> Value {
     printcolumn = r#"{"name":"Prev","type":"integer","jsonPath":".status.components.engine.traffic[?(@.tag==\"prev\")].percent","priority":1}"#,
     printcolumn = r#"{"name":"Latest","type":"integer","jsonPath":".status.components.engine.traffic[?(@.latestRevision==true)].percent","priority":1}"#,
     printcolumn = r#"{"name":"LatestReadyRevision","type":"string","jsonPath":".status.components.engine.latestReadyRevision","priority":1}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason","priority":1}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct InferenceServiceSpec {

@@ -53,6 +53,8 @@ const LIMITS_ARE_GUARDED: (&str, &str) = (
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
     printcolumn = r#"{"name":"Order","type":"integer","jsonPath":".spec.order"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.active.version"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
     printcolumn = r#"{"name":"Active","type":"string","jsonPath":".status.conditions[?(@.type=='Active')].status"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Source","type":"string","jsonPath":".status.source","priority":1}"#,
