@@ -39,7 +39,7 @@ fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
         "a.yaml:3: InferenceService Bad: metadata.name: Invalid value: \"Bad\": a lowercase RFC 1123 subdomain must consist of",
         "a.yaml:5: InferenceService Bad: spec.model.name: Required value\n",
         "a.yaml:7: InferenceService Bad: spec.engine.minReplicas: Invalid value: \"string\": spec.engine.minReplicas in body must be of type integer: \"string\"\n",
-        "a.yaml:8: warning: InferenceService Bad: spec.engine.maxReplica: no such field is known",
+        "a.yaml:8: InferenceService Bad: spec.engine.maxReplica: an InferenceService has no such field; did you mean maxReplicas?\n",
         "InferenceService chat: spec.engine: Invalid value: minReplicas must not be greater than maxReplicas",
         "b.yaml:1: this is no Kubernetes object: it has no apiVersion\n",
         "BenchmarkJob job: spec.endpoint: Required value\n",
@@ -62,9 +62,15 @@ fn exit_codes_tell_what_kind_of_trouble_it_is() {
     let folder = folder("check-cli/codes");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}  unknown: 1\n")).unwrap();
     let files = ["check", "-f", "chat.yaml", "-f", "context.yaml"];
-    let (printed, _) = ended(0, &folder, &files, "");
-    assert!(printed.contains("chat.yaml:6: warning: InferenceService chat: spec.unknown: ") && printed.contains("1 warning,"), "{printed}");
-    ended(1, &folder, &[&files[..], &["--strict"]].concat(), "");
+    let (printed, _) = ended(1, &folder, &files, "");
+    assert!(printed.contains("chat.yaml:6: InferenceService chat: spec.unknown: an InferenceService has no such field; there are "), "{printed}");
+    assert!(printed.ends_with("1 error, 0 warnings, 0 audit findings\n"), "{printed}");
+    fs::write(folder.join("warned.yaml"), CHAT).unwrap();
+    fs::write(folder.join("rules.yaml"), rule("warned", "  actions: [Warn]\n", "object.metadata.name != 'chat'")).unwrap();
+    let warned = ["check", "-f", "warned.yaml", "-f", "context.yaml", "-f", "rules.yaml"];
+    let (printed, _) = ended(0, &folder, &warned, "");
+    assert!(printed.contains("1 warning,"), "{printed}");
+    ended(1, &folder, &[&warned[..], &["--strict"]].concat(), "");
     let (_, said) = ended(2, &folder, &["check"], "");
     assert!(said.starts_with("error: ") && said.contains("name files with -f"), "{said}");
     fs::write(folder.join("broken.yaml"), "name: [").unwrap();
@@ -214,15 +220,16 @@ fn an_object_may_have_the_beginning_of_a_name_and_a_typo_in_its_metadata_is_told
     fs::write(folder.join("rules.yaml"), rule("named", "", "!object.metadata.name.startsWith('chat-')")).unwrap();
     let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
     for says in [
-        "chat.yaml:3: warning: InferenceService chat-*: metadata.lables: no such field is known, so it counts for nothing\n",
+        "chat.yaml:3: InferenceService chat-*: metadata.lables: an InferenceService has no such field; did you mean labels?\n",
+        // What else is wrong is told beside it.
         "chat.yaml:1: InferenceService chat-*: named: not like this\n",
     ] {
         assert!(printed.contains(says), "{says}: {printed}");
     }
     assert_eq!(printed.matches("named: not like this").count(), 2, "{printed}");
     fs::remove_file(folder.join("rules.yaml")).unwrap();
-    let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");
-    assert!(printed.ends_with("4 objects: 0 errors, 2 warnings, 0 audit findings\n"), "{printed}");
+    let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
+    assert!(printed.ends_with("4 objects: 2 errors, 0 warnings, 0 audit findings\n"), "{printed}");
 }
 
 #[test]

@@ -103,16 +103,26 @@ pub fn of_lookups(lookups: &[RuleLookup]) -> KindFields {
 /// What is wrong with a path, or nothing: `shapes` are those of the kinds that the root may be; a field that one of them has is fine.
 /// Without shapes nothing is known, so nothing is wrong.
 pub fn unknown(path: &Path, shapes: &[&KindFields]) -> Option<String> {
+    lacking(&path.root, &path.steps, shapes).map(|(whole, why)| format!("{whole}: {why}"))
+}
+
+/// What is wrong with the steps to a field of an object of a kind, or nothing.
+pub fn why_unknown(steps: &[Step], shape: &KindFields) -> Option<String> {
+    lacking("", steps, &[shape]).map(|(_, why)| why)
+}
+
+/// The path as far as it leads nowhere, and why.
+fn lacking(root: &str, steps: &[Step], shapes: &[&KindFields]) -> Option<(String, String)> {
     let mut places: Vec<SchemaPosition<'_>> = shapes.iter().map(|shape| (shape.name.as_str(), &shape.root)).collect();
     if places.is_empty() {
         return None;
     }
     let mut before = Vec::new();
-    for step in &path.steps {
+    for step in steps {
         let next: Vec<_> = places.iter().flat_map(|&(kind, node)| node.inside(step).into_iter().map(move |node| (kind, node))).collect();
         if next.is_empty() {
             let kinds: Vec<_> = shapes.iter().map(|shape| shape.name.as_str()).collect();
-            return Some(sentence(&path.root, &before, step, &places, &kinds));
+            return Some(sentence(root, &before, step, &places, &kinds));
         }
         before.push(step);
         places = next;
@@ -228,15 +238,15 @@ fn unescaped(name: &str) -> String {
     plain
 }
 
-/// Says that `step` leads nowhere from `places`, which is where the steps before it lead.
-fn sentence(root: &str, before: &[&Step], step: &Step, places: &[SchemaPosition<'_>], kinds: &[&str]) -> String {
+/// The path with `step`, which leads nowhere from `places`, where the steps before it lead; and why.
+fn sentence(root: &str, before: &[&Step], step: &Step, places: &[SchemaPosition<'_>], kinds: &[&str]) -> (String, String) {
     let way = written(before.iter().copied());
     let whole = format!("{root}{way}{}", written([step]));
     if let Step::Field(name) = step
         && places.iter().any(|(_, node)| matches!(node, Node::Fields { .. }))
     {
         let known = places.iter().flat_map(|(_, node)| names(node)).collect();
-        return format!("{whole}: {}{}", no_such_field(kinds), hint(&unescaped(name), &known));
+        return (whole, format!("{}{}", no_such_field(kinds), hint(&unescaped(name), &known)));
     }
     let distinct = |texts: BTreeSet<String>| texts.into_iter().collect::<Vec<_>>().join(" or ");
     let kinds = distinct(places.iter().map(|(kind, _)| with_article(kind)).collect());
@@ -248,7 +258,9 @@ fn sentence(root: &str, before: &[&Step], step: &Step, places: &[SchemaPosition<
         Step::Element => "has no elements",
         Step::Key => "has no keys",
     };
-    format!("{whole}: in {kinds}, {} is {words}, which {lacks}", if way.is_empty() { root } else { way })
+    let place = if way.is_empty() { root } else { way };
+    let why = format!("in {kinds}, {place} is {words}, which {lacks}");
+    (whole, why)
 }
 
 fn names(node: &Node) -> impl Iterator<Item = &str> {

@@ -15,6 +15,7 @@ use pointsman_core::{
     rules::visible,
     rules::{
         self, Rules,
+        fields::KindFields,
         judge::{self, RuleInput},
         lookups::LookupContext,
         schema::{self, Step, Violation},
@@ -28,7 +29,7 @@ use pointsman_crds::policy::rule::RuleStage;
 use pointsman_sandbox::{
     cache::Cache,
     engine::Lane,
-    evaluator::{self, Evaluator, ExpressionId},
+    evaluator::{self, Evaluator},
     point::Subject,
 };
 use serde_json::Value;
@@ -74,6 +75,8 @@ pub(super) struct Object {
     /// As the API server would keep it.
     kept: Value,
     pub(super) findings: Vec<Finding>,
+    /// How many of these are about fields that nobody knows. They come first.
+    unknown: usize,
 }
 
 impl Object {
@@ -110,18 +113,21 @@ impl Object {
             written: whole,
             kept: Value::Object(kept),
             findings: Vec::new(),
+            unknown: unknown.len(),
         };
+        let shape = shape(api_version, &made.named.kind);
         for path in unknown {
             let (place, field) = fields::locate(place, &path);
-            let message = "no such field is known, so it counts for nothing".to_owned();
-            made.findings.push(Finding::new(Severity::Warning, &place, &made.named, field, message));
+            let why = shape.and_then(|shape| rules::fields::why_unknown(&steps(&path), shape));
+            let why = why.unwrap_or_else(|| "there is no such field".to_owned());
+            made.findings.push(Finding::new(Severity::Error, &place, &made.named, field, why));
         }
         made
     }
 
-    /// Whether something is wrong with it.
+    /// Whether something is wrong with it that leaves further questions open. What becomes of it without a field that nobody knows is known.
     pub(super) fn is_bad(&self) -> bool {
-        self.findings.iter().any(|finding| finding.severity == Severity::Error)
+        self.findings.iter().skip(self.unknown).any(|finding| finding.severity == Severity::Error)
     }
 
     /// Whether it is the one of a key.
@@ -273,18 +279,27 @@ impl Object {
     }
 }
 
+/// The fields of a kind.
+fn shape(api_version: &str, kind: &str) -> Option<&'static KindFields> {
+    let group = api_version.split_once('/').map_or("", |(group, _)| group);
+    rules::fields::shapes().iter().find(|shape| shape.group == group && shape.name == kind)
+}
+
 /// The fields of `metadata` that no object has. The schema of a CRD says nothing of them.
 fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<Vec<structural::Step>> {
-    let group = api_version.split_once('/').map_or("", |(group, _)| group);
-    let shape = rules::fields::shapes().iter().find(|shape| shape.group == group && shape.name == kind);
-    let Some(shape) = shape else { return Vec::new() };
+    let Some(shape) = shape(api_version, kind) else { return Vec::new() };
     let names = metadata.as_object().into_iter().flat_map(|metadata| metadata.keys());
-    let unknown = names.filter(|name| {
-        let steps = ["metadata", name.as_str()].map(|name| evaluator::Step::Field(name.to_owned())).to_vec();
-        let path = evaluator::Path { part: ExpressionId::Validation(0), line: 0, column: 0, root: "object".to_owned(), steps };
-        rules::fields::unknown(&path, &[shape]).is_some()
-    });
-    unknown.map(|name| ["metadata", name.as_str()].map(|name| structural::Step::Field(name.to_owned())).to_vec()).collect()
+    let paths = names.map(|name| ["metadata", name.as_str()].map(|name| structural::Step::Field(name.to_owned())).to_vec());
+    paths.filter(|path| rules::fields::why_unknown(&steps(path), shape).is_some()).collect()
+}
+
+/// A path as the fields of kinds are found by it.
+fn steps(path: &[structural::Step]) -> Vec<evaluator::Step> {
+    let step = |step: &structural::Step| match step {
+        structural::Step::Field(name) => evaluator::Step::Field(name.clone()),
+        structural::Step::Item(_) => evaluator::Step::Element,
+    };
+    path.iter().map(step).collect()
 }
 
 fn place_of(step: Step) -> structural::Step {
