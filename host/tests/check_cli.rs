@@ -63,7 +63,10 @@ fn exit_codes_tell_what_kind_of_trouble_it_is() {
     fs::write(folder.join("chat.yaml"), format!("{CHAT}  unknown: 1\n")).unwrap();
     let files = ["check", "-f", "chat.yaml", "-f", "context.yaml"];
     let (printed, _) = ended(1, &folder, &files, "");
-    assert!(printed.contains("chat.yaml:6: InferenceService chat: spec.unknown: an InferenceService has no such field; there are "), "{printed}");
+    assert!(
+        printed.contains("chat.yaml:6: InferenceService chat: spec.unknown: an InferenceService has no such field; there are "),
+        "{printed}"
+    );
     assert!(printed.ends_with("1 error, 0 warnings, 0 audit findings\n"), "{printed}");
     fs::write(folder.join("warned.yaml"), CHAT).unwrap();
     fs::write(folder.join("rules.yaml"), rule("warned", "  actions: [Warn]\n", "object.metadata.name != 'chat'")).unwrap();

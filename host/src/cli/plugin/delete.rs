@@ -10,10 +10,7 @@ use kube::{
 };
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::plugin::{ConfigMapSource, PolicyPlugin};
-use std::{
-    collections::BTreeSet,
-    process::ExitCode,
-};
+use std::{collections::BTreeSet, process::ExitCode};
 
 #[derive(Args, Debug)]
 pub(super) struct DeleteArgs {
@@ -22,6 +19,9 @@ pub(super) struct DeleteArgs {
     /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
+    /// Host's own namespace, where a source without a namespace is
+    #[arg(long, default_value = HOST_NAMESPACE)]
+    namespace: String,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -39,8 +39,9 @@ pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
     if plugin.spec.source.builtin.is_some() && plugin.spec.order == 0 {
         bail!("{name} is built in: the host would create it again, with its defaults. To replace it, push a plugin with --mode Replace");
     }
-    let maps = plugin.spec.source.config_map.as_ref().map(config_maps).unwrap_or_default();
-    let shared: BTreeSet<_> = others.iter().filter_map(|other| other.spec.source.config_map.as_ref()).flat_map(config_maps).collect();
+    let maps = |plugin: &PolicyPlugin| plugin.spec.source.config_map.as_ref().map(|source| config_maps(source, &args.namespace));
+    let shared: BTreeSet<_> = others.iter().filter_map(maps).flatten().collect();
+    let maps = maps(&plugin).unwrap_or_default();
     if args.dry_run {
         print(&format!("would delete  PolicyPlugin {name}"));
     } else {
@@ -70,8 +71,8 @@ pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
 }
 
 /// The ConfigMaps of a source, the first part first.
-fn config_maps(source: &ConfigMapSource) -> Vec<(String, String)> {
-    let namespace = source.namespace.as_deref().unwrap_or(HOST_NAMESPACE);
+fn config_maps(source: &ConfigMapSource, own: &str) -> Vec<(String, String)> {
+    let namespace = source.namespace.as_deref().unwrap_or(own);
     let names = [&source.name].into_iter().chain(&source.parts);
     names.map(|name| (namespace.to_owned(), name.clone())).collect()
 }
