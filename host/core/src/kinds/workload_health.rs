@@ -83,7 +83,10 @@ impl WorkloadHealth {
 fn stuck(workload: &str, pod: &str, failure: &PodFailure) -> String {
     let since = failure.pod_created.as_ref().map(|created| format!(", created at {created},")).unwrap_or_default();
     let fails = if failure.started { "fails" } else { "has no node" };
-    format!("The {workload} is available, but its update is stuck: the pod {pod}{since} {fails}. {}.", failure.message.trim_end_matches('.'))
+    format!(
+        "The {workload} is available, but its update is stuck: the pod {pod}{since} {fails}. {}.",
+        failure.message.trim_end_matches('.')
+    )
 }
 
 fn unavailable(workload: &str) -> String {
@@ -131,7 +134,8 @@ mod tests {
         };
         let stuck = told(1, 2);
         assert_eq!((stuck.status, &*stuck.reason), (Some(true), UPDATE_STUCK));
-        let expected = "The Deployment serves is available, but its update is stuck: the pod new, created at 2026-01-01T00:00:00Z, fails. It ended.";
+        let expected =
+            "The Deployment serves is available, but its update is stuck: the pod new, created at 2026-01-01T00:00:00Z, fails. It ended.";
         assert_eq!(stuck.message, expected);
         // One of several that crashes once in a while holds no update up.
         assert_eq!(told(1, 1).reason, "Available");
