@@ -136,6 +136,8 @@ func (p *part) choosePorts() error {
 
 var errPortTaken = errors.New("a port is taken")
 
+func portTaken(log string) bool { return strings.Contains(log, "address already in use") }
+
 func (p *part) startOnce(ctx context.Context, s *supervisor) error {
 	cmd, own, err := p.command(p)
 	if err != nil {
@@ -156,7 +158,12 @@ func (p *part) startOnce(ctx context.Context, s *supervisor) error {
 		if !proc.running() {
 			return stopWaiting{s.postMortem(p)}
 		}
-		return p.ready(ctx, p)
+		err := p.ready(ctx, p)
+		if err != nil && portTaken(logSince(p.log, offset)) {
+			// Not every program ends then.
+			return stopWaiting{fmt.Errorf("%s: %w", p.name, errPortTaken)}
+		}
+		return err
 	})
 	if err != nil {
 		proc.stop(gentle / 3)
@@ -173,7 +180,7 @@ func (s *supervisor) postMortem(p *part) error {
 	switch {
 	case strings.Contains(log, "no space left on device") || s.dir.full():
 		return fmt.Errorf("%s died because the disk that holds %s is full: free some space, or use another disk (--dir, or TMPDIR for cargo xtask)", p.name, s.dir.path)
-	case strings.Contains(log, "address already in use"):
+	case portTaken(log):
 		return fmt.Errorf("%s: %w", p.name, errPortTaken)
 	}
 	line := lastMeaningfulLine(log)

@@ -36,13 +36,20 @@ func shell(script string) func(*part) (*exec.Cmd, bool, error) {
 }
 
 func TestPartChoosesAnotherPort(t *testing.T) {
+	// Some programs end when they find their port taken, and some run on.
+	for name, end := range map[string]string{"ends": "exit 1", "runs on": "exec sleep 600"} {
+		t.Run(name, func(t *testing.T) { choosesAnotherPort(t, end) })
+	}
+}
+
+func choosesAnotherPort(t *testing.T, end string) {
 	s := newTestSupervisor(t)
 	// As when somebody takes the port between our look and the part's bind: the first start fails, the next works.
 	once := s.path("once")
-	script := "if [ ! -e " + once + " ]; then touch " + once + "; echo 'bind: address already in use' >&2; exit 1; fi; echo ready; exec sleep 100"
+	script := "if [ ! -e " + once + " ]; then echo $1 > " + once + "; echo 'bind: address already in use' >&2; " + end + "; fi; echo serving; exec sleep 100"
 	p := &part{name: "x", portNames: []string{"x"}, command: shell(script), ready: func(context.Context, *part) error {
 		text, _ := os.ReadFile(s.path("logs", "x.log"))
-		if !strings.Contains(string(text), "ready") {
+		if !strings.Contains(string(text), "serving") {
 			return fmt.Errorf("not yet")
 		}
 		return nil
@@ -52,6 +59,9 @@ func TestPartChoosesAnotherPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	port := p.port("x")
+	if taken, err := os.ReadFile(once); err != nil || strings.TrimSpace(string(taken)) == fmt.Sprint(port) {
+		t.Errorf("it runs with port %d, and %q was taken (%v)", port, taken, err)
+	}
 	if err := p.stop(gentle); err != nil {
 		t.Fatal(err)
 	}
