@@ -21,6 +21,7 @@ use pointsman_tests::{
 use serde_json::Value;
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     path::Path,
 };
 
@@ -137,6 +138,15 @@ async fn the_webhook_and_the_conditions_say_of_each_object_what_the_corpus_says(
     let tried = async || ask(&client, probe.namespace(), &probe.object, &make(true)).await;
     eventually("the webhook knows the namespaces", async || (heard(&tried().await)? == expected(probe)).then_some(())).await;
     put_to_the_webhook(&client, &rows, &make(true)).await;
+    // kubectl asks for what that client doesn't.
+    let unknown: Vec<&Row> = rows.iter().filter(|row| !row.said(&[Word::Unknown]).is_empty()).collect();
+    assert!(!unknown.is_empty());
+    for row in unknown {
+        let file = cluster.dir.join("unknown.json");
+        fs::write(&file, row.object.to_string()).unwrap();
+        let refused = cluster.kubectl(&["create", "--dry-run=server", "--validate=strict", "-f", &file.to_string_lossy()]);
+        assert!(refused.stderr.contains("strict decoding error: unknown field"), "{}: {}", row.called(), refused.stderr);
+    }
     let wanted = rows.iter().filter(|row| !row.at_admission().noted.is_empty());
     let wanted: BTreeMap<_, BTreeSet<String>> = wanted
         .map(|row| ((resource(row).plural.to_owned(), row.name().to_owned()), row.at_admission().noted.into_iter().collect()))

@@ -36,6 +36,8 @@ pub enum Word {
     WarnedAtAdmission,
     /// Its schema stands against it: the field, and what is wrong.
     Refused,
+    /// `check` refuses one of its fields, as a client that validates does. Without that field the object stands.
+    Unknown,
 }
 
 impl Word {
@@ -48,6 +50,7 @@ impl Word {
             "denied at admission" => Self::DeniedAtAdmission,
             "warned at admission" => Self::WarnedAtAdmission,
             "refused" => Self::Refused,
+            "unknown" => Self::Unknown,
             _ => return None,
         })
     }
@@ -118,7 +121,7 @@ impl Row {
             let (word, sentence) = said.unwrap_or_else(|| panic!("{at}: {line:?} begins with no word that is known"));
             // Or nobody could tell two of them apart.
             let one = !sentence.contains(". ") && !sentence.contains("; ") && !sentence.ends_with('.');
-            assert!(word == Word::Refused || one && is_ours(&sentence), "{at}: {line:?} is no sentence of one rule of the corpus");
+            assert!(matches!(word, Word::Refused | Word::Unknown) || one && is_ours(&sentence), "{at}: {line:?} is no sentence of one rule of the corpus");
             (word, sentence)
         });
         Self { says: says.collect(), object }
@@ -184,7 +187,7 @@ impl Row {
 
     /// What `pointsman check` says. What it has told once isn't told for the audit log again.
     pub fn by_check(&self) -> Said {
-        let (denied, warned) = (self.said(&[Word::Denied]), self.said(&[Word::Warned]));
+        let (denied, warned) = (self.said(&[Word::Unknown, Word::Denied]), self.said(&[Word::Warned]));
         let mut noted = self.said(&[Word::Noted]);
         noted.retain(|sentence| !denied.contains(sentence) && !warned.contains(sentence));
         Said { denied, warned, noted }
