@@ -121,7 +121,10 @@ impl Row {
             let (word, sentence) = said.unwrap_or_else(|| panic!("{at}: {line:?} begins with no word that is known"));
             // Or nobody could tell two of them apart.
             let one = !sentence.contains(". ") && !sentence.contains("; ") && !sentence.ends_with('.');
-            assert!(matches!(word, Word::Refused | Word::Unknown) || one && is_ours(&sentence), "{at}: {line:?} is no sentence of one rule of the corpus");
+            assert!(
+                matches!(word, Word::Refused | Word::Unknown) || one && is_ours(&sentence),
+                "{at}: {line:?} is no sentence of one rule of the corpus"
+            );
             (word, sentence)
         });
         Self { says: says.collect(), object }
