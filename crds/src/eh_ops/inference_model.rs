@@ -32,10 +32,10 @@ const BACKEND_IS_HTTP: (&str, &str) =
     derive = "Default",
     doc = "InferenceModel is one model server. Models on one pool of nodes compete for its memory; an idle one is scaled to zero.",
     printcolumn = r#"{"name":"Ready","type":"boolean","jsonPath":".status.ready"}"#,
-    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#,
     printcolumn = r#"{"name":"Replicas","type":"integer","jsonPath":".status.replicas"}"#,
     printcolumn = r#"{"name":"Memory","type":"string","jsonPath":".spec.memory"}"#,
-    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
+    printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].reason"}"#
 )]
 pub struct InferenceModelSpec {
     /// The name by which clients ask for the model. It can't be changed.
