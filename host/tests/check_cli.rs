@@ -224,7 +224,7 @@ fn an_object_may_have_the_beginning_of_a_name_and_a_typo_in_its_metadata_is_told
     let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
     for says in [
         "chat.yaml:3: InferenceService chat-*: metadata.lables: an InferenceService has no such field; did you mean labels?\n",
-        // What else is wrong is told beside it.
+        // `check` reports the object's other errors too.
         "chat.yaml:1: InferenceService chat-*: named: not like this\n",
     ] {
         assert!(printed.contains(says), "{says}: {printed}");

@@ -1,8 +1,8 @@
 //! `pointsman plugin delete`.
 
-use super::push::ConfigMaps;
+use super::{live, push::ConfigMaps};
 use crate::cli::{ClusterArgs, output::print};
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{
     Api,
@@ -32,10 +32,7 @@ pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
     let plugins: Api<PolicyPlugin> = Api::all(client.clone());
     let all = plugins.list(&ListParams::default()).await.context("listing the PolicyPlugins")?.items;
     let (found, others): (Vec<PolicyPlugin>, Vec<_>) = all.into_iter().partition(|plugin| plugin.metadata.name.as_deref() == Some(name));
-    let plugin = found
-        .into_iter()
-        .next()
-        .ok_or_else(|| anyhow!("there is no PolicyPlugin {name}; `pointsman plugin status` lists those that there are"))?;
+    let plugin = found.into_iter().next().ok_or_else(|| live::absent(name))?;
     if plugin.spec.source.builtin.is_some() && plugin.spec.order == 0 {
         bail!("{name} is built in: the host would create it again, with its defaults. To replace it, push a plugin with --mode Replace");
     }

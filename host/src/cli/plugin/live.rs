@@ -1,6 +1,6 @@
 //! PolicyPlugins in a cluster.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, anyhow, bail};
 use kube::{Api, ResourceExt, runtime::wait::await_condition};
 use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
 use std::{borrow::Cow, process::ExitCode, time::Duration};
@@ -80,6 +80,17 @@ pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin,
             bail!("{digest} doesn't decide after {seconds} s: {state}; `pointsman plugin status {name}` tells more")
         }
     }
+}
+
+/// Reads a PolicyPlugin that must be there.
+pub(super) async fn get(plugins: &Api<PolicyPlugin>, name: &str) -> Result<PolicyPlugin> {
+    let found = plugins.get_opt(name).await.with_context(|| format!("reading the PolicyPlugin {name}"))?;
+    found.ok_or_else(|| absent(name))
+}
+
+/// The error where a PolicyPlugin isn't there.
+pub(super) fn absent(name: &str) -> Error {
+    anyhow!("there is no PolicyPlugin {name}: run `pointsman plugin status` to list all of them")
 }
 
 fn meanwhile(plugin: Option<&PolicyPlugin>) -> String {

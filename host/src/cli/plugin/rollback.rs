@@ -5,7 +5,7 @@ use crate::{
     cli::{ClusterArgs, output::print},
     revision::{Revision, Revisions},
 };
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{
     Api, ResourceExt,
@@ -49,8 +49,7 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
     let name = &args.name;
     let client = args.cluster.connect().await?;
     let plugins: Api<PolicyPlugin> = Api::all(client.clone());
-    let found = plugins.get_opt(name).await.with_context(|| format!("reading the PolicyPlugin {name}"))?;
-    let plugin = found.ok_or_else(|| anyhow!("there is no PolicyPlugin {name}; `pointsman plugin status` lists those that there are"))?;
+    let plugin = live::get(&plugins, name).await?;
     if args.resume {
         if plugin.spec.digest.is_none() {
             print(&format!("{name} isn't pinned"));

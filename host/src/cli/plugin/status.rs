@@ -1,6 +1,6 @@
 //! `pointsman plugin status`.
 
-use super::live::{short, state};
+use super::live::{self, short, state};
 use crate::{
     cli::{
         ClusterArgs,
@@ -8,7 +8,7 @@ use crate::{
     },
     revision::{Revision, Revisions},
 };
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 use clap::Args;
 use kube::{Api, ResourceExt, api::ListParams};
 use pointsman_core::{point::name, settings::HOST_NAMESPACE};
@@ -33,9 +33,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<ExitCode> {
     let client = args.cluster.connect().await?;
     let plugins: Api<PolicyPlugin> = Api::all(client.clone());
     if let Some(name) = &args.name {
-        let found = plugins.get_opt(name).await.with_context(|| format!("reading the PolicyPlugin {name}"))?;
-        let plugin =
-            found.ok_or_else(|| anyhow!("there is no PolicyPlugin {name}; `pointsman plugin status` lists those that there are"))?;
+        let plugin = live::get(&plugins, name).await?;
         let revisions = Revisions::new(client, &args.namespace).list(name).await?;
         args.output.print(&json!({ "plugin": plugin, "revisions": as_json(&revisions) }), || details(&plugin, &revisions))?;
         return Ok(ExitCode::SUCCESS);
