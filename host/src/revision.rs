@@ -7,6 +7,7 @@ use super::source::{
     SourceError,
     config_map::{DIGEST, Namespaces, PART_OF, assemble, part_name, parts_of, split},
 };
+use crate::leader::fence::FenceError;
 use futures::future::try_join_all;
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time};
 use kube::{
@@ -38,6 +39,9 @@ pub const VERSION: &str = "policy.pointsman.dev/version";
 
 /// The key of the bytes in each part.
 const BYTES_KEY: &str = "plugin.wasm";
+
+/// How often the writing of a part is tried that the API server doesn't answer in time.
+const WRITE_TRIES: u32 = 3;
 
 /// How many ConfigMaps one page of a list has.
 const PAGE: u32 = 500;
@@ -130,7 +134,8 @@ impl Revisions {
         Self { client, namespace: namespace.into() }
     }
 
-    /// Keeps a plugin's bytes. Does nothing if they are kept and whole; what is damaged or half written is written anew.
+    /// Keeps a plugin's bytes. Does nothing if they are kept and whole. What an earlier try has written of them stays, so that a large plugin is kept
+    /// on a slow API server too, a few parts a try; what is damaged is written anew.
     pub async fn keep(&self, plugin: &str, version: &str, digest: &Digest, bytes: &[u8]) -> Result<(), RevisionError> {
         let found = Digest::hash(bytes);
         if found != *digest {
@@ -158,16 +163,33 @@ impl Revisions {
         Ok(())
     }
 
-    /// Creates a part in place of what has its name.
+    /// Creates a part in place of what has its name, unless it is there already.
     async fn write(&self, part: &ConfigMap) -> Result<(), RevisionError> {
         let name = part.name_any();
         let doing = || format!("writing the revision {}/{name}", self.namespace);
-        match self.maps().create(&PostParams::default(), part).await {
+        match self.create(part).await {
             Err(kube::Error::Api(refusal)) if refusal.is_already_exists() => {}
-            written => return written.map(|_| ()).map_err(cluster(doing())),
+            written => return written.map_err(cluster(doing())),
+        }
+        let there = self.maps().get_opt(&name).await.map_err(cluster(format!("reading the revision {}/{name}", self.namespace)))?;
+        if there.is_some_and(|there| is_same_part(&there, part)) {
+            return Ok(());
         }
         self.delete(&name).await?;
-        self.maps().create(&PostParams::default(), part).await.map(|_| ()).map_err(cluster(doing()))
+        self.create(part).await.map_err(cluster(doing()))
+    }
+
+    /// Creates a part. An answer that doesn't come in time may mean that it was created: the next try finds it.
+    async fn create(&self, part: &ConfigMap) -> kube::Result<()> {
+        for _ in 1..WRITE_TRIES {
+            match self.maps().create(&PostParams::default(), part).await {
+                Err(error) if matches!(FenceError::find(&error), Some(FenceError::TimedOut(_))) => {
+                    tracing::debug!(part = part.name_any(), "writing a revision: {error}; trying again");
+                }
+                written => return written.map(|_| ()),
+            }
+        }
+        self.maps().create(&PostParams::default(), part).await.map(|_| ())
     }
 
     async fn delete(&self, name: &str) -> Result<(), RevisionError> {
@@ -228,6 +250,12 @@ impl Revisions {
         Ok(())
     }
 
+    /// The plugins of which something is kept.
+    pub async fn plugins(&self) -> Result<BTreeSet<String>, RevisionError> {
+        let all = self.metadata(OF).await?;
+        Ok(all.iter().filter_map(|map| annotation(&map.metadata, PLUGIN)).map(str::to_owned).collect())
+    }
+
     fn maps(&self) -> Api<ConfigMap> {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
@@ -277,6 +305,12 @@ fn maps(plugin: &str, version: &str, bytes: &[u8]) -> Result<Vec<ConfigMap>, Sou
         part.immutable = Some(true);
     }
     Ok(parts)
+}
+
+/// Whether a ConfigMap is what a part would be written as.
+fn is_same_part(there: &ConfigMap, part: &ConfigMap) -> bool {
+    let marks = |map: &ConfigMap| (map.labels().clone(), map.annotations().clone(), map.immutable);
+    there.binary_data == part.binary_data && there.data == part.data && marks(there) == marks(part)
 }
 
 /// The bytes of a revision's parts, if they are those of the digest.
