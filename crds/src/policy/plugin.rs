@@ -342,6 +342,11 @@ pub struct UpdateStrategy {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
     pub max_restarting: Option<IntOrString>,
+
+    /// How many subjects a Guarded update may let choose another runtime when next asked without approval, as a number or in percent of all subjects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
+    pub max_choices: Option<IntOrString>,
 }
 
 /// What an update waits for.

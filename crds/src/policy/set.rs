@@ -34,12 +34,14 @@ const FROZEN: (&str, &str) =
     derive = "PartialEq",
     derive = "Default",
     doc = "PolicySet is everything that decides, frozen: it is to plugins and rules what a ReplicaSet is to a Deployment.",
+    printcolumn = r#"{"name":"Number","type":"integer","jsonPath":".spec.number"}"#,
     printcolumn = r#"{"name":"Phase","type":"string","jsonPath":".status.phase"}"#,
     printcolumn = r#"{"name":"Change","type":"string","jsonPath":".status.summary"}"#,
     printcolumn = r#"{"name":"Restarts","type":"integer","jsonPath":".status.blastRadius.restarts"}"#,
     printcolumn = r#"{"name":"Objects","type":"integer","jsonPath":".status.blastRadius.objects"}"#,
     printcolumn = r#"{"name":"Metadata","type":"integer","jsonPath":".status.blastRadius.metadata"}"#,
     printcolumn = r#"{"name":"Failed","type":"integer","jsonPath":".status.blastRadius.failed"}"#,
+    printcolumn = r#"{"name":"Choices","type":"integer","jsonPath":".status.blastRadius.choices"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#,
     printcolumn = r#"{"name":"Message","type":"string","jsonPath":".status.message","priority":1}"#
 )]
@@ -48,6 +50,11 @@ pub struct PolicySetSpec {
     /// The digest of the plugins and rules. It names the set: equal ones are one.
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: String,
+
+    /// The number by which people speak of the set: one more than that of the set made before it. It is no part of the digest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub number: Option<i64>,
 
     /// The host that the set was made by.
     pub host: PolicySetHost,
@@ -61,6 +68,34 @@ pub struct PolicySetSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub rules: Vec<PolicySetRule>,
+
+    /// With which set, and by whom, each plugin and rule came to be as it is. It is no part of the digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind", "name"]))]
+    pub origins: Vec<PolicySetOrigin>,
+}
+
+/// Where a plugin or rule of a set comes from.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicySetOrigin {
+    /// PolicyPlugin or ValidationRule.
+    #[schemars(length(min = 1, max = 63))]
+    pub kind: String,
+
+    /// The name of the PolicyPlugin or ValidationRule.
+    #[schemars(length(max = 253), extend("pattern" = SUBDOMAIN))]
+    pub name: String,
+
+    /// The number of the set that brought it as it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub set: Option<i64>,
+
+    /// The field manager that last wrote it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub by: Option<String>,
 }
 
 /// The host that a set was made by.
@@ -187,14 +222,44 @@ pub struct PolicySetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
+    /// The name of the set that stands in its place, where it was abandoned for one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub replaced_by: Option<String>,
+
     /// When the set got active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promoted_at: Option<Time>,
+
+    /// Each time that the set became active, the newest last, with what was reported of it then. What is found out of the set later is not noted here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 10))]
+    pub activations: Vec<PolicySetActivation>,
 
     /// The state of the set. Known types: Shadowed, Approved, Promoted, RolledOut.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+}
+
+/// One time that a policy set became active.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PolicySetActivation {
+    /// When that was.
+    pub at: Time,
+
+    /// The digest of the set that it replaced, or was compared with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+
+    /// What it changed against that, in a line.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+
+    /// What it changed on the live subjects, without examples. Absent until that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blast_radius: Option<BlastRadius>,
 }
 
 /// Where a policy set stands.
@@ -238,6 +303,10 @@ pub struct BlastRadius {
     /// For how many subjects no plan can be made.
     #[serde(default)]
     pub failed: i64,
+
+    /// How many subjects would choose another runtime when next asked, whatever else changes for them.
+    #[serde(default)]
+    pub choices: i64,
 
     /// What becomes of recorded questions at scheduling-scoring, where the set changes who answers them.
     #[serde(skip_serializing_if = "Option::is_none")]

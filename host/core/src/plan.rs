@@ -32,6 +32,8 @@ pub struct Plan {
     pub reads: BTreeSet<Read>,
     /// What was decided, for those who want to know why.
     pub decisions: Vec<Decided>,
+    /// The runtime that would be chosen now, whichever is kept; none where none is chosen.
+    pub next_choice: Option<String>,
     /// How the subject stands to the rules.
     pub rule_results: RuleResults,
     /// What is created if no object has its name, and then belongs to whoever uses it: it is neither changed nor deleted, and the subject isn't

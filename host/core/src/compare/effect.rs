@@ -1,13 +1,20 @@
 //! What becomes of one subject if another policy set plans it.
 
-use super::places::places;
+use super::{fields::leaves, places::places};
 use crate::{
     plan::{Object, Plan},
-    world::{ObjectKey, Snapshot},
+    world::{
+        ObjectKey, Snapshot,
+        child::{REVISION, REVISION_LABEL, REVISIONS},
+    },
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 /// How much it is, the least first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,6 +22,8 @@ pub enum Effect {
     /// The objects stay as they are.
     #[default]
     Nothing,
+    /// Another runtime would be chosen. What runs keeps the one that it has until its spec changes or somebody asks for another choice.
+    Choice,
     /// Labels and annotations of objects change, and nothing that pods are made from.
     Metadata,
     /// Objects change otherwise, come or go.
@@ -30,6 +39,7 @@ impl Effect {
     pub fn description(self) -> &'static str {
         match self {
             Self::Nothing => "nothing changes",
+            Self::Choice => "would choose another runtime when next asked",
             Self::Metadata => "metadata changes",
             Self::Objects => "objects change",
             Self::Failed => "no plan can be made",
@@ -45,6 +55,34 @@ pub struct SubjectChange {
     pub effect: Effect,
     /// The first places, heaviest first: an object, and a path in it.
     pub places: Vec<String>,
+    /// All fields, in no order of weight: an object, and the path of a leaf in it.
+    pub fields: BTreeSet<String>,
+    /// Whether another runtime would be chosen, whatever else becomes of it.
+    pub chooses_otherwise: bool,
+}
+
+/// How an object differs.
+struct ObjectChange {
+    effect: Effect,
+    places: Vec<String>,
+    fields: Vec<String>,
+}
+
+impl ObjectChange {
+    fn new(effect: Effect, key: &ObjectKey, what: &str, leaves: Vec<String>) -> Self {
+        Self { effect, places: vec![format!("{}: {what}", object_name(key))], fields: fields(key, leaves) }
+    }
+}
+
+/// Stands among the fields for the runtime that would be chosen.
+const NEXT_CHOICE: &str = "the runtime that is chosen next";
+
+/// The ends of paths at which numbers stand that follow from the rest of an object: whoever changes that changes them too.
+const NUMBERS: [&str; 3] = [REVISION_LABEL, REVISION, REVISIONS];
+
+fn fields(key: &ObjectKey, leaves: Vec<String>) -> Vec<String> {
+    let number = |leaf: &String| NUMBERS.iter().any(|number| leaf.ends_with(&format!("{number:?}")));
+    leaves.into_iter().filter(|leaf| !number(leaf)).map(|leaf| format!("{}: {leaf}", object_name(key))).collect()
 }
 
 /// How many places of an object are told.
@@ -55,6 +93,21 @@ const OF_A_SUBJECT: usize = 6;
 
 /// What changes for a subject if the second plan is carried out in the place of the first.
 pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange {
+    let mut change = object_changes(snapshot, before, after);
+    // Where none is chosen any more, that is a failure.
+    if let (Some(one), Some(other)) = (&before.next_choice, &after.next_choice)
+        && one != other
+    {
+        change.chooses_otherwise = true;
+        change.fields.insert(NEXT_CHOICE.to_owned());
+        change.effect = change.effect.max(Effect::Choice);
+        change.places.truncate(OF_A_SUBJECT - 1);
+        change.places.push(format!("{other} instead of {one}"));
+    }
+    change
+}
+
+fn object_changes(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange {
     let Some(planned) = &after.objects else {
         // Where no plan could be made before either, nothing is lost.
         return if before.objects.is_none() { SubjectChange::default() } else { failed(after) };
@@ -63,37 +116,37 @@ pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange
         Some(former) => of_plans(snapshot, former, after, planned),
         None => of_what_runs(snapshot, after, planned),
     };
-    changes.sort_by_key(|(effect, _)| Reverse(*effect));
-    SubjectChange {
-        effect: changes.first().map(|(effect, _)| *effect).unwrap_or_default(),
-        places: changes.into_iter().flat_map(|(_, places)| places).take(OF_A_SUBJECT).collect(),
-    }
+    changes.sort_by_key(|change| Reverse(change.effect));
+    let effect = changes.first().map(|change| change.effect).unwrap_or_default();
+    let fields = changes.iter_mut().flat_map(|change| mem::take(&mut change.fields)).collect();
+    let places = changes.into_iter().flat_map(|change| change.places).take(OF_A_SUBJECT).collect();
+    SubjectChange { effect, places, fields, chooses_otherwise: false }
 }
 
 /// How two plans differ, object for object.
-fn of_plans(snapshot: &Snapshot, former: &[Object], after: &Plan, planned: &[Object]) -> Vec<(Effect, Vec<String>)> {
+fn of_plans(snapshot: &Snapshot, former: &[Object], after: &Plan, planned: &[Object]) -> Vec<ObjectChange> {
     let planned_before: BTreeMap<&ObjectKey, &Object> = former.iter().map(|object| (&object.key, object)).collect();
     let differing = planned.iter().filter_map(|object| match planned_before.get(&object.key) {
         Some(former) if former.fingerprint == object.fingerprint => None,
         Some(former) => Some(differs(snapshot, former, object)),
-        None => Some((Effect::Objects, vec![format!("{}: made", object_name(&object.key))])),
+        None => Some(made(object)),
     });
-    let gone = former.iter().map(|object| &object.key).filter(|key| !stays(key, after, planned));
-    differing.chain(gone.map(|key| removed(snapshot, key))).collect()
+    let gone = former.iter().filter(|object| !stays(&object.key, after, planned));
+    differing.chain(gone.map(|object| removed(snapshot, &object.key, leaves(Some(&object.body), None)))).collect()
 }
 
 /// How a plan differs from what runs, where nothing could be planned so far.
-fn of_what_runs(snapshot: &Snapshot, after: &Plan, planned: &[Object]) -> Vec<(Effect, Vec<String>)> {
+fn of_what_runs(snapshot: &Snapshot, after: &Plan, planned: &[Object]) -> Vec<ObjectChange> {
     let differing = planned.iter().filter_map(|object| match snapshot.children.iter().find(|child| child.key == object.key) {
         Some(live) if live.settled(&object.body, object.fingerprint) => None,
         Some(live) => {
             let effect = if live.keeps_pods(&object.body) { Effect::Objects } else { Effect::Restarts };
-            Some((effect, vec![format!("{}: planned again", object_name(&object.key))]))
+            Some(ObjectChange::new(effect, &object.key, "planned again", leaves(None, Some(&object.body))))
         }
-        None => Some((Effect::Objects, vec![format!("{}: made", object_name(&object.key))])),
+        None => Some(made(object)),
     });
     let gone = snapshot.children.iter().filter(|child| child.ours()).map(|child| &child.key).filter(|key| !stays(key, after, planned));
-    differing.chain(gone.map(|key| removed(snapshot, key))).collect()
+    differing.chain(gone.map(|key| removed(snapshot, key, Vec::new()))).collect()
 }
 
 /// Whether an object is still there when the plan was carried out.
@@ -106,12 +159,16 @@ fn failed(after: &Plan) -> SubjectChange {
     // What failed says more than what isn't known for it.
     let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     let places = why.map(|condition| format!("{}: {}", condition.reason, condition.message));
-    SubjectChange { effect: Effect::Failed, places: places.into_iter().collect() }
+    SubjectChange { effect: Effect::Failed, places: places.into_iter().collect(), ..SubjectChange::default() }
 }
 
-fn removed(snapshot: &Snapshot, key: &ObjectKey) -> (Effect, Vec<String>) {
+fn made(object: &Object) -> ObjectChange {
+    ObjectChange::new(Effect::Objects, &object.key, "made", leaves(None, Some(&object.body)))
+}
+
+fn removed(snapshot: &Snapshot, key: &ObjectKey, leaves: Vec<String>) -> ObjectChange {
     let restarts = !key.resource.pods().is_empty() && runs(snapshot, key);
-    (if restarts { Effect::Restarts } else { Effect::Objects }, vec![format!("{}: removed", object_name(key))])
+    ObjectChange::new(if restarts { Effect::Restarts } else { Effect::Objects }, key, "removed", leaves)
 }
 
 /// Whether an object is there, so that pods may run by it.
@@ -119,7 +176,7 @@ fn runs(snapshot: &Snapshot, key: &ObjectKey) -> bool {
     snapshot.children.iter().any(|child| child.key == *key)
 }
 
-fn differs(snapshot: &Snapshot, former: &Object, object: &Object) -> (Effect, Vec<String>) {
+fn differs(snapshot: &Snapshot, former: &Object, object: &Object) -> ObjectChange {
     let (one, other) = (&former.body, &object.body);
     let restarts = runs(snapshot, &object.key) && object.key.resource.pods().iter().any(|path| one.pointer(path) != other.pointer(path));
     let effect = if restarts {
@@ -133,7 +190,8 @@ fn differs(snapshot: &Snapshot, former: &Object, object: &Object) -> (Effect, Ve
     // What restarts pods stands first.
     all.sort_by_key(|place| restarts && !place.starts_with("spec"));
     all.truncate(MAX_FIELDS_PER_OBJECT);
-    (effect, all.into_iter().map(|place| format!("{}: {place}", object_name(&object.key))).collect())
+    let places = all.into_iter().map(|place| format!("{}: {place}", object_name(&object.key))).collect();
+    ObjectChange { effect, places, fields: fields(&object.key, leaves(Some(one), Some(other))) }
 }
 
 /// All but labels and annotations of the object itself.
@@ -203,7 +261,7 @@ mod tests {
     }
 
     fn effect(before: &Plan, after: &Plan) -> (Effect, Vec<String>) {
-        let SubjectChange { effect, places } = change(&snapshot(), before, after);
+        let SubjectChange { effect, places, .. } = change(&snapshot(), before, after);
         (effect, places)
     }
 
@@ -230,6 +288,19 @@ mod tests {
     }
 
     #[test]
+    fn every_field_is_collected_but_numbers_that_follow_from_others() {
+        let numbered = |number: &str, team: &str| {
+            let mut body = deployment("one", team, 1).body.clone();
+            body["metadata"]["annotations"] = json!({REVISION: number, REVISIONS: number});
+            body["spec"]["template"]["metadata"] = json!({"labels": {REVISION_LABEL: number}});
+            Object::new(key(&DEPLOYMENT, "a-engine"), body)
+        };
+        let changed = change(&snapshot(), &plan(vec![numbered("1", "x"), service()]), &plan(vec![numbered("2", "y")]));
+        let fields: Vec<&str> = changed.fields.iter().map(String::as_str).collect();
+        assert_eq!(fields, ["Deployment a-engine: metadata.labels.team", "Service a: spec.ports"]);
+    }
+
+    #[test]
     fn pods_of_a_workload_that_is_not_there_yet_do_not_restart_and_those_of_one_that_goes_do() {
         let decoder = |image: &str| Object { key: key(&DEPLOYMENT, "a-decoder"), ..deployment(image, "x", 1) };
         assert_eq!(effect(&plan(vec![decoder("one")]), &plan(vec![decoder("two")])).0, Effect::Objects);
@@ -237,6 +308,20 @@ mod tests {
         assert_eq!(effect(&plan(vec![deployment("one", "x", 1)]), &plan(vec![])).0, Effect::Restarts);
         let kept = Plan { retained: [key(&DEPLOYMENT, "a-engine")].into(), ..plan(vec![]) };
         assert_eq!(effect(&plan(vec![deployment("one", "x", 1)]), &kept).0, Effect::Nothing);
+    }
+
+    #[test]
+    fn another_choice_is_told_whatever_else_changes_and_alone_is_the_lightest() {
+        let choosing = |runtime: &str, team: &str| Plan {
+            next_choice: Some(format!("ServingRuntime {runtime}")),
+            ..plan(vec![deployment("one", team, 1), service()])
+        };
+        let chosen = change(&snapshot(), &choosing("a", "x"), &choosing("b", "x"));
+        assert_eq!((chosen.effect, chosen.chooses_otherwise), (Effect::Choice, true));
+        assert_eq!(chosen.places, ["ServingRuntime b instead of ServingRuntime a"]);
+        let relabelled = change(&snapshot(), &choosing("a", "x"), &choosing("b", "y"));
+        assert_eq!((relabelled.effect, relabelled.chooses_otherwise), (Effect::Metadata, true));
+        assert_eq!(change(&snapshot(), &choosing("a", "x"), &choosing("a", "x")), SubjectChange::default());
     }
 
     #[test]

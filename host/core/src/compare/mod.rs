@@ -2,8 +2,10 @@
 //! written, and nobody whose turn it is waits for it.
 
 pub mod effect;
+pub mod fields;
 pub mod places;
 pub mod report;
 
 pub use effect::{Effect, SubjectChange};
+pub use fields::{FieldSet, Overlap};
 pub use report::{Changed, Report};

@@ -43,7 +43,7 @@ fn walk(one: &Value, other: &Value, at: String, most: usize, found: &mut Vec<Str
 }
 
 /// A key with a dot in it, such as a label's, would read as two.
-fn quoted(name: &str) -> String {
+pub(super) fn quoted(name: &str) -> String {
     if name.contains('.') { format!("{name:?}") } else { name.to_owned() }
 }
 

@@ -1,6 +1,6 @@
 //! What a policy set changes, subject by subject: told in short in the set's status, and kept whole for those who want to know.
 
-use super::{Effect, SubjectChange};
+use super::{Effect, FieldSet, SubjectChange};
 use crate::{decide::replay::Replayed, world::ObjectKey};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pointsman_crds::policy::set::{BlastRadius, ReplayedScores};
@@ -32,6 +32,9 @@ pub struct Report {
     /// How many there are of each effect, with those left out.
     #[serde(default)]
     pub counts: EffectCounts,
+    /// The fields that change. None where there are too many to keep.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fields: Option<FieldSet>,
     /// What becomes of recorded questions at hot points, where the sets differ in who answers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
@@ -49,6 +52,9 @@ pub struct EffectCounts {
     pub metadata: usize,
     /// For whom no plan can be made any more.
     pub failed: usize,
+    /// For whom another runtime would be chosen when it is next asked for, whatever else changes.
+    #[serde(default)]
+    pub choices: usize,
 }
 
 /// One subject that changes.
@@ -88,10 +94,12 @@ impl Report {
         subjects: usize,
         found: impl IntoIterator<Item = (ObjectKey, SubjectChange)>,
     ) -> Self {
+        let found: Vec<(ObjectKey, SubjectChange)> = found.into_iter().filter(|(_, change)| change.effect != Effect::Nothing).collect();
+        let fields = FieldSet::collect(found.iter().map(|(key, change)| (key, change.effect, &change.fields)));
+        let choices = found.iter().filter(|(_, change)| change.chooses_otherwise).count();
         let mut changed: Vec<Changed> = found
             .into_iter()
-            .filter(|(_, change)| change.effect != Effect::Nothing)
-            .map(|(key, SubjectChange { effect, places })| Changed {
+            .map(|(key, SubjectChange { effect, places, .. })| Changed {
                 kind: key.resource.kind.to_owned(),
                 namespace: key.namespace,
                 name: key.name,
@@ -107,8 +115,9 @@ impl Report {
             objects: count(Effect::Objects),
             metadata: count(Effect::Metadata),
             failed: count(Effect::Failed),
+            choices,
         };
-        Self { set, against, at, subjects, changed, omitted: 0, counts, replayed: None }
+        Self { set, against, at, subjects, changed, omitted: 0, counts, fields: Some(fields), replayed: None }
     }
 
     /// In short, as a PolicySet's status has it.
@@ -121,6 +130,7 @@ impl Report {
             objects: number(self.counts.objects),
             metadata: number(self.counts.metadata),
             failed: number(self.counts.failed),
+            choices: number(self.counts.choices),
             scores: self.replayed.map(|Replayed { questions, best, scores, failed }| ReplayedScores {
                 questions: number(questions),
                 best: number(best),
@@ -144,7 +154,7 @@ mod tests {
             [("a", Effect::Metadata), ("b", Effect::Restarts), ("c", Effect::Nothing), ("d", Effect::Failed), ("e", Effect::Metadata)];
         let found = found.map(|(name, effect)| {
             let key = ObjectKey { resource: &INFERENCE_SERVICE, namespace: "n".to_owned(), name: name.to_owned() };
-            (key, SubjectChange { effect, places: vec![format!("Deployment {name}: spec")] })
+            (key, SubjectChange { effect, places: vec![format!("Deployment {name}: spec")], ..SubjectChange::default() })
         });
         let report = Report::summarize(("one".to_owned(), "two".to_owned()), Time(Timestamp::UNIX_EPOCH), 5, found);
         let radius = report.radius();

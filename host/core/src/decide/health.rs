@@ -66,6 +66,8 @@ struct HealthState {
     told: Vec<&'static str>,
     namespaces: BTreeMap<String, Budget>,
     all: Budget,
+    /// When it failed last by its own fault.
+    last_fault: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
@@ -140,6 +142,11 @@ impl Health {
         (state.namespaces.values().filter(|budget| budget.paused(now)).count(), state.all.paused(now))
     }
 
+    /// When it failed last by its own fault.
+    pub fn last_fault(&self) -> Option<Instant> {
+        locked(&self.state).last_fault
+    }
+
     /// Notes an answer for a subject of the namespace.
     pub fn answered(&self, namespace: &str, now: Instant) -> Option<HealthChange> {
         self.answered.fetch_add(1, Ordering::Relaxed);
@@ -185,7 +192,8 @@ impl Health {
     /// Notes a fault, and which quarantine begins by it.
     fn suspended(&self, namespace: &str, now: Instant) -> Option<(QuarantineScope, Duration)> {
         let mut state = locked(&self.state);
-        let HealthState { namespaces, all, .. } = &mut *state;
+        let HealthState { namespaces, all, last_fault, .. } = &mut *state;
+        *last_fault = Some(now);
         if all.paused(now) {
             return None;
         }
@@ -227,6 +235,16 @@ mod tests {
         assert_eq!(health.failed("a", &TRAP(), now), None);
         assert_eq!(health.failed("a", &CallError::Fuel(1), now), Some(HealthChange::Failed(CallError::Fuel(1))));
         assert_eq!(health.counts(), (0, 3));
+    }
+
+    #[test]
+    fn the_last_fault_is_known_and_what_is_not_the_plugins_fault_is_none() {
+        let (health, now) = (Health::default(), Instant::now());
+        health.failed("a", &CallError::Failed("no runtime fits".to_owned()), now);
+        assert_eq!(health.last_fault(), None);
+        health.failed("a", &TRAP(), now);
+        health.failed("a", &TRAP(), now + Duration::from_secs(1));
+        assert_eq!(health.last_fault(), Some(now + Duration::from_secs(1)));
     }
 
     #[test]

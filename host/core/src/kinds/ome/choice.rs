@@ -104,6 +104,7 @@ impl PlanBuilder<'_> {
         let decision = self.judge(model, candidates.clone(), false)?;
         let selection = &*with_protocol(&decision.answer, &candidates, self.service.protocol.as_deref());
         let best = selection.ranking.first().copied();
+        self.next_choice = best.map(|best| format!("{} {}", candidates[best].kind, candidates[best].name));
         let request = self.service.annotations.get(CHOOSE_RUNTIME).cloned();
         let former = self.former("runtime").or_else(|| self.choice_on_workload());
         let former = former.filter(|former| self.is_choice_current(former, request.as_deref()));

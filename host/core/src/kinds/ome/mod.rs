@@ -105,6 +105,8 @@ struct PlanBuilder<'a> {
     notes: Vec<Note>,
     /// What the status says of the choice of a runtime.
     choice: Option<Value>,
+    /// The runtime that would be chosen now.
+    next_choice: Option<String>,
 }
 
 /// What the steps have found out, as far as they came.
@@ -167,6 +169,7 @@ impl Kind for InferenceServices {
             conditions: Vec::new(),
             notes: Vec::new(),
             choice: None,
+            next_choice: None,
         };
         let mut found = StepResults::default();
         let stop = making.steps(&mut found).err();
@@ -231,6 +234,7 @@ impl PlanBuilder<'_> {
             status: Status { conditions, fields, types: &[], ready: None, changed_field: None, undecided },
             reads: self.asking.reads,
             decisions: self.asking.decisions,
+            next_choice: self.next_choice,
             recheck_after: again,
             ..Plan::default()
         }
