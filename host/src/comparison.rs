@@ -1,4 +1,4 @@
-//! Runs the comparison over all live subjects: in the background, in at most half of a core, and given up as soon as nobody waits for it.
+//! Runs comparisons over all live subjects: in the background, all together in at most half of a core, and given up as soon as nobody waits for them.
 
 use crate::watch::Shared;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -51,7 +51,7 @@ pub struct LiveComparison {
     settings: Settings,
     /// What hasn't been listed yet, or none.
     listed: watch::Receiver<Option<String>>,
-    /// One at a time.
+    /// Who works next: comparisons take turns by slices, so that a short one doesn't wait for a long one to end.
     turn: Mutex<()>,
 }
 
@@ -93,12 +93,13 @@ impl SetPair {
 
 impl SetPair {
     /// Puts recorded questions to both, if the sets differ in who answers them.
-    async fn replay(&self, recorded: &[Arc<Recorded>]) -> Option<Replayed> {
+    async fn replay(&self, recorded: &[Arc<Recorded>], turn: &Mutex<()>) -> Option<Replayed> {
         if recorded.is_empty() || !self.differ.iter().any(|member| member.bound.points.contains(&PolicyPoint::SchedulingScoring)) {
             return None;
         }
         let mut replayed = Replayed::default();
         for recorded in recorded {
+            let _turn = turn.lock().await;
             let began = Instant::now();
             block_in_place(|| replayed.put(recorded, &self.before, &self.after));
             sleep(began.elapsed()).await;
@@ -121,7 +122,6 @@ impl LiveComparison {
     /// What the second set makes of all live subjects, against the first. It ends early by being dropped.
     /// What is recorded of questions that no snapshot has is put to both as well.
     pub async fn compare(&self, before: &ActiveSet, after: &ActiveSet, recorded: &[Arc<Recorded>], progress: impl Fn(Progress)) -> Report {
-        let _turn = self.turn.lock().await;
         let mut listed = self.listed.clone();
         // Its sender lives as long as the host.
         listed.wait_for(Option::is_none).await.ok();
@@ -130,6 +130,7 @@ impl LiveComparison {
         let mut found = BTreeMap::new();
         let mut next: BTreeSet<ObjectKey> = self.shared.lock().subjects().map(|subject| subject.key.clone()).collect();
         let all = next.len();
+        let mut turn = self.turn.lock().await;
         let (mut began, mut told) = (Instant::now(), Instant::now());
         for pass in 0..MAX_PASSES {
             for (done, key) in next.iter().enumerate() {
@@ -140,6 +141,8 @@ impl LiveComparison {
                 let worked = began.elapsed();
                 if worked >= WORK_SLICE {
                     sleep(worked).await;
+                    drop(turn);
+                    turn = self.turn.lock().await;
                     began = Instant::now();
                     if pass == 0 && told.elapsed() >= REPORT_INTERVAL {
                         told = began;
@@ -152,7 +155,8 @@ impl LiveComparison {
                 break;
             }
         }
-        let replayed = pair.replay(recorded).await;
+        drop(turn);
+        let replayed = pair.replay(recorded, &self.turn).await;
         let digests = (after.digest().to_string(), before.digest().to_string());
         let at = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH);
         Report { replayed, ..Report::summarize(digests, Time(at), found.len(), found) }

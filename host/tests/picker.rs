@@ -20,7 +20,7 @@ use pointsman::{
         policy_set::{LoadedPlugin, LoadedSet},
         pool::Pool,
     },
-    keeper::record::Recorded,
+    keeper::record::{Origin, Recorded},
     load::Loader,
 };
 use pointsman_core::decide::scoring;
@@ -296,7 +296,7 @@ async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
 fn recorded(name: &str, order: i32, weight: i32, (mode, failure_policy): (PluginMode, PluginFailurePolicy)) -> Recorded {
     let points = vec![PolicyPoint::SchedulingScoring];
     let active = PolicySetPlugin { name: name.to_owned(), order, weight, mode, failure_policy, points, ..PolicySetPlugin::default() };
-    Recorded { active, at: Time(Timestamp::UNIX_EPOCH), signature: None, strategy: None, previous: None }
+    Recorded { active, at: Time(Timestamp::UNIX_EPOCH), signature: None, strategy: None, previous: None, origin: Origin::default() }
 }
 
 #[tokio::test]

@@ -219,7 +219,7 @@ fn scope_name(scope: &QuarantineScope) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::keeper::record::{Recorded, RecordedRule};
+    use crate::keeper::record::{Origin, Recorded, RecordedRule};
     use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
     use kube::{core::Status, runtime::watcher};
     use pointsman_crds::policy::set::{PolicySetPlugin, PolicySetRule};
@@ -244,7 +244,14 @@ mod tests {
     fn recorded(name: &str, point: PolicyPoint) -> Recorded {
         let active =
             PolicySetPlugin { name: name.to_owned(), digest: "none".to_owned(), points: vec![point], ..PolicySetPlugin::default() };
-        Recorded { active, at: Time(Timestamp::from_second(1).unwrap()), signature: None, strategy: None, previous: None }
+        Recorded {
+            active,
+            at: Time(Timestamp::from_second(1).unwrap()),
+            signature: None,
+            strategy: None,
+            previous: None,
+            origin: Origin::default(),
+        }
     }
 
     fn record(digest: &str, plugins: Vec<Recorded>) -> ActiveRecord {
@@ -280,7 +287,7 @@ mod tests {
         let (mut follower, followed) = follower(&folder);
         let rule = PolicySetRule { name: "r".to_owned(), ..PolicySetRule::default() };
         let mut record = record("one", vec![recorded("a", PolicyPoint::PodTemplating), recorded("b", PolicyPoint::RuntimeSelection)]);
-        record.rules.insert("r".to_owned(), RecordedRule { active: rule.clone(), strategy: None });
+        record.rules.insert("r".to_owned(), RecordedRule { active: rule.clone(), strategy: None, origin: Origin::default() });
         follower.see(Ok(Some(map(&record)))).await;
         let members =
             ["a", "b"].map(|name| Arc::new(Member::new(record.plugins[name].active.clone(), Description::default(), None, None).unwrap()));

@@ -5,18 +5,22 @@ use super::{
     Keeper, TaskResult,
     load_record::members_of,
     now,
+    pending::ChangeKey,
     promote::FIELD_MANAGER,
-    record::{ActiveRecord, RecordedRule},
+    record::{ActiveRecord, Origin, RecordedRule},
     sets::{self, HOLD, PAUSED, SetFacts},
 };
 use crate::problem::sentence;
 use kube::{
-    Api, ResourceExt,
+    Api, Resource, ResourceExt,
     api::{Patch, PatchParams},
     runtime::events::EventType,
 };
 use pointsman_core::{decide::set::ActiveSet, rules::rule::Rule};
-use pointsman_crds::policy::set::PolicySet;
+use pointsman_crds::policy::{
+    plugin::PolicyPlugin,
+    set::{PolicySet, PolicySetOrigin},
+};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -38,8 +42,8 @@ impl Keeper {
     pub(super) async fn hold(&mut self) -> bool {
         let Some(held) = self.held() else { return false };
         let (name, digest) = (held.name_any(), held.spec.digest.clone());
-        self.proposed = true;
-        self.abandon(&format!("{name} is held: `pointsman policy resume` takes that back."));
+        self.proposes_by = None;
+        self.abandon_all(&format!("{name} is held: `pointsman policy resume` takes that back."));
         if digest != self.record.digest {
             self.reactivate(&digest).await;
         }
@@ -85,10 +89,16 @@ impl Keeper {
         }
         let of_rule = |rule: &Arc<Rule>| {
             let strategy = self.record.rules.get(rule.name()).and_then(|known| known.strategy.clone());
-            (rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy })
+            (rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy, origin: Origin::default() })
         };
         record.rules = set.rules().all().iter().map(of_rule).collect();
         record.set_active(set.digest().to_string(), self.pacer.in_use(), now());
+        record.number = Some(self.number(&record.digest));
+        let origins = self.sets.get(&sets::name(&record.digest)).map(|set| set.spec.origins.clone()).unwrap_or_default();
+        for PolicySetOrigin { kind, name, set, by } in origins {
+            let key = if kind == PolicyPlugin::kind(&()) { ChangeKey::Plugin(name) } else { ChangeKey::Rule(name) };
+            record.set_origin(&key, Origin { set, by });
+        }
         let name = sets::name(&record.digest);
         let paused = self.sets.get(&name).is_some_and(|set| set.annotations().contains_key(PAUSED));
         if !self.make_set(&record).await || paused && !self.write_pause(&name, None).await {

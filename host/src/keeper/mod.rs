@@ -9,7 +9,7 @@
 pub mod binding;
 mod candidate;
 mod changes;
-mod churn;
+mod events;
 pub mod follow;
 mod hold;
 mod load_record;
@@ -18,6 +18,7 @@ mod objects;
 mod pending;
 mod plugin;
 mod promote;
+mod propose;
 pub mod record;
 mod report;
 pub mod reports;
@@ -40,23 +41,20 @@ use crate::{
     leader::{Leadership, fence::fenced},
     liveness::Liveness,
     pace::Pacer,
-    problem::Problem,
 };
 use candidate::{Candidate, Comparison};
 use hold::LoadedSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::{Client, ResourceExt};
+use kube::Client;
 use load_record::Adopted;
 pub use load_record::{builtins, of_set, recorded};
 use objects::Objects;
-use plugin::PluginProgress;
+use pending::ChangeKeys;
+use plugin::{Kept, PluginProgress};
 use pointsman_core::{
     compare::Report,
-    decide::{
-        PluginHealthEvent, Policies,
-        health::{HealthChange, QuarantineScope},
-    },
+    decide::{PluginHealthEvent, Policies},
 };
 use pointsman_crds::policy::{
     plugin::{PolicyPlugin, UpdateStrategy},
@@ -64,6 +62,7 @@ use pointsman_crds::policy::{
     set::PolicySet,
 };
 use pointsman_sandbox::builtin::BUILTINS;
+use propose::Meeting;
 use record::ActiveRecord;
 use rules::{CompiledRule, ReportedCounts, RuleProgress};
 use sets::SetFacts;
@@ -78,13 +77,16 @@ use tokio::{
     sync::{mpsc, watch as channel},
     time::{Instant, MissedTickBehavior, interval, sleep_until},
 };
-use watch::{ConfigMaps, Event, KeeperEvent};
+use watch::{ConfigMaps, KeeperEvent};
 
 /// After how long something that failed for a reason outside the plugin is tried again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
 /// After how long at most.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(5);
+
+/// How long a host that begins to lead waits for what is still being loaded, before it says of candidates of another host that nobody asks for them.
+const PROPOSING_PATIENCE: Duration = Duration::from_secs(30);
 
 /// How often it is told how the live subjects stand to the rules.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
@@ -142,6 +144,8 @@ enum TaskResult {
     HasRead(String, u64),
     /// What came of a PolicyPlugin, by the task with a number.
     Tried(String, u64, Box<Tried>),
+    /// What came of storing a revision of a PolicyPlugin.
+    Kept(String, Kept),
     Ruled(Box<CompiledRule>),
     Adopted(Box<Adopted>),
     /// How far the comparison of the set with a digest has come.
@@ -182,11 +186,14 @@ pub struct Keeper {
     sets: Objects<PolicySet>,
     /// What is to be told of them beside what is told already.
     facts: BTreeMap<String, SetFacts>,
-    candidate: Option<Candidate>,
+    /// What is to decide next, by what each changes.
+    candidates: BTreeMap<ChangeKeys, Candidate>,
+    /// Which of them change the same fields. None until that is found out anew.
+    meetings: Option<Vec<Meeting>>,
     /// The comparison of what got active without one.
     follow_up: Option<Comparison>,
-    /// Whether it is known, since this host leads, what waits.
-    proposed: bool,
+    /// Until when it is waited for what is still being loaded before what waits is known. None once it is.
+    proposes_by: Option<Instant>,
     stage: Arc<LiveComparison>,
     pacer: Arc<Pacer>,
     /// The digests of the sets that are being loaded from what is kept, and what has come of the last one.
@@ -202,6 +209,8 @@ pub struct Keeper {
     complained: Option<String>,
     /// The plugins whose old revisions may go.
     to_prune: BTreeSet<String>,
+    /// Whether it was looked for revisions of plugins that are gone, since this host leads.
+    found_leftovers: bool,
     config_maps: ConfigMaps,
     /// The record as it is in the cluster, with its resource version.
     record: ActiveRecord,
@@ -248,9 +257,10 @@ pub fn keep(
         counts: ReportedCounts::default(),
         sets: Objects::default(),
         facts: BTreeMap::new(),
-        candidate: None,
+        candidates: BTreeMap::new(),
+        meetings: None,
         follow_up: None,
-        proposed: false,
+        proposes_by: Some(Instant::now() + PROPOSING_PATIENCE),
         stage: Arc::clone(&inputs.stage),
         pacer: Arc::clone(&inputs.pacer),
         restoring: BTreeSet::new(),
@@ -258,6 +268,7 @@ pub fn keep(
         lost: None,
         complained: None,
         to_prune: BTreeSet::new(),
+        found_leftovers: false,
         restored: None,
         unloadable: BTreeSet::new(),
         record: ActiveRecord::default(),
@@ -330,128 +341,20 @@ impl Keeper {
         }
     }
 
-    fn handle_event(&mut self, seen: KeeperEvent) {
-        match seen {
-            KeeperEvent::Plugin(Event::Now(plugin, listed)) => {
-                let (name, generation) = (plugin.name_any(), plugin.metadata.generation);
-                let Ok(before) = self.plugins.see(*plugin, listed) else { return };
-                // What we ourselves say of it is no reason to look at it again.
-                if before.is_none_or(|before| before.metadata.generation != generation) {
-                    self.works.entry(name).or_default().dirty = true;
-                }
-            }
-            KeeperEvent::Plugin(Event::Gone(name)) => {
-                self.plugins.remove(&name);
-                self.works.remove(&name);
-            }
-            KeeperEvent::Plugin(Event::All(names, listed)) => {
-                self.plugins.retain_listed(&names, listed);
-                self.works.retain(|name, _| self.plugins.contains_key(name));
-                self.known.plugins = true;
-            }
-            KeeperEvent::Rule(Event::Now(rule, listed)) => self.see_rule(*rule, listed),
-            KeeperEvent::Rule(Event::Gone(name)) => {
-                self.rules.remove(&name);
-                self.rule_works.remove(&name);
-            }
-            KeeperEvent::Rule(Event::All(names, listed)) => {
-                self.rules.retain_listed(&names, listed);
-                self.rule_works.retain(|name, _| self.rules.contains_key(name));
-                self.known.rules = true;
-            }
-            KeeperEvent::Set(Event::Now(set, listed)) => drop(self.sets.see(*set, listed)),
-            KeeperEvent::Set(Event::Gone(name)) => self.sets.remove(&name),
-            KeeperEvent::Set(Event::All(names, listed)) => {
-                self.sets.retain_listed(&names, listed);
-                self.known.sets = true;
-            }
-            KeeperEvent::ConfigMap(place, state, listed) => {
-                if place == self.record_place() {
-                    self.see_record(state.as_deref(), listed);
-                    self.config_maps.take(&place, state);
-                } else if self.config_maps.take(&place, state) {
-                    self.look_at_users(&place);
-                }
-            }
-            KeeperEvent::Unreadable(place, error) => {
-                if self.config_maps.fail(&place, error) {
-                    self.look_at_users(&place);
-                }
-            }
-        }
-    }
-
-    fn handle_done(&mut self, done: TaskResult) {
-        match done {
-            TaskResult::HasRead(plugin, task) => {
-                if let Some(work) = self.works.get_mut(&plugin).filter(|work| work.task == task) {
-                    work.read_by = None;
-                }
-            }
-            TaskResult::Tried(plugin, task, tried) => {
-                if let Some(work) = self.works.get_mut(&plugin).filter(|work| work.task == task) {
-                    work.take(*tried);
-                }
-            }
-            TaskResult::Ruled(ruled) => self.ruled(*ruled),
-            TaskResult::Adopted(adopted) => self.adopted(*adopted),
-            TaskResult::Compares(set, progress) => self.compares(&set, progress),
-            TaskResult::Compared(report) => self.compared(*report),
-            TaskResult::Restored(restored) => self.take_restored(restored),
-        }
-    }
-
-    fn handle_decision_event(&mut self, news: PluginHealthEvent) {
-        let active = self.policies.active();
-        // What a former version did is no longer of interest.
-        if active.member(&news.plugin).is_none_or(|member| member.bound.digest != news.digest) {
-            return;
-        }
-        let Some(work) = self.works.get_mut(&news.plugin) else { return };
-        let plugin = &news.plugin;
-        match news.turn {
-            HealthChange::Failed(error) => {
-                tracing::warn!(plugin, digest = news.digest, reason = error.reason(), "the plugin gave no answer: {error}");
-                work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
-            }
-            HealthChange::Quarantined(scope, pause, error) => {
-                let namespace = scope.namespace();
-                let seconds = pause.as_secs();
-                tracing::warn!(plugin, digest = news.digest, namespace, seconds, "the plugin is quarantined: {error}");
-                work.failure = Some(Problem { reason: error.reason().to_owned(), message: format!("{error}.") });
-                let (now, until) = (Instant::now(), Instant::now() + pause);
-                match scope {
-                    QuarantineScope::All => work.quarantine = Some((until, error)),
-                    QuarantineScope::Namespace(namespace) => {
-                        work.namespaces.retain(|_, (until, _)| *until > now);
-                        work.namespaces.insert(namespace, (until, error));
-                    }
-                }
-            }
-            HealthChange::Recovered(scope) => {
-                tracing::info!(plugin, namespace = scope.namespace(), "the plugin is no longer quarantined");
-                match scope {
-                    QuarantineScope::All => work.quarantine = None,
-                    QuarantineScope::Namespace(namespace) => drop(work.namespaces.remove(&namespace)),
-                }
-                work.failure = None;
-            }
-        }
-    }
-
     fn lead(&mut self, leading: bool) {
         self.leading = leading;
-        self.candidate = None;
+        self.candidates.clear();
+        self.meetings = None;
         self.follow_up = None;
         self.restored = None;
         self.unloadable.clear();
         self.pause_read = None;
         for work in self.works.values_mut() {
-            (work.ready, work.tried) = (None, None);
+            (work.ready, work.tried, work.unkept) = (None, None, None);
         }
         self.rule_works.values_mut().for_each(|work| work.ready = None);
         self.facts.clear();
-        self.proposed = false;
+        self.found_leftovers = false;
         // Somebody else may have led meanwhile.
         self.requeue_all();
     }
@@ -484,12 +387,11 @@ impl Keeper {
         let due = self.works.iter().filter(|(_, work)| (work.dirty || work.tried.is_some()) && !work.running);
         let due: Vec<String> = due.map(|(name, _)| name.clone()).collect();
         for name in due {
-            self.advance(&name).await;
+            self.advance(&name);
         }
         self.consider_rules();
         self.load_formers();
         if !self.hold().await {
-            self.promote_at_once().await;
             self.propose().await;
         }
         self.record_update_policies().await;
@@ -498,6 +400,7 @@ impl Keeper {
         self.tell().await;
         self.tell_rules().await;
         self.tell_sets().await;
+        self.find_leftovers().await;
         for name in std::mem::take(&mut self.to_prune) {
             self.prune(&name).await;
         }

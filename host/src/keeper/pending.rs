@@ -1,6 +1,6 @@
 //! What isn't as the PolicyPlugins and ValidationRules want it, and whether it may become so: pure.
 
-use super::record::{ActiveRecord, Recorded, RecordedRule};
+use super::record::{ActiveRecord, Origin, Recorded, RecordedRule};
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString};
 use pointsman_core::{
     decide::{member::Member, set::ActiveSet},
@@ -11,7 +11,11 @@ use pointsman_crds::policy::{
     set::BlastRadius,
 };
 use pointsman_sandbox::evaluator::Evaluator;
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt, mem,
+    sync::Arc,
+};
 
 /// The way of one plugin or rule from what decides to what is wanted.
 #[derive(Clone, Debug)]
@@ -23,7 +27,45 @@ pub(super) struct Pending {
     pub(super) strategy: UpdateStrategy,
     /// Who has asked for it, as far as that is known.
     pub(super) by: Option<String>,
+    /// What its object is labelled with to become active together with others.
+    pub(super) group: Option<String>,
 }
+
+impl WantedState {
+    /// Whether both are the same, whenever they were loaded.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Plugin(one, signature), Self::Plugin(other, another)) => {
+                let bound = |member: &Option<Arc<Member>>| member.as_ref().map(|member| member.bound.clone());
+                bound(one) == bound(other) && signature == another
+            }
+            (Self::Rule(one), Self::Rule(other)) => {
+                let bound = |rule: &Option<Arc<Rule>>| rule.as_ref().map(|rule| rule.bound.clone());
+                bound(one) == bound(other)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A plugin or a rule by its name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum ChangeKey {
+    Plugin(String),
+    Rule(String),
+}
+
+impl fmt::Display for ChangeKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Plugin(name) => write!(f, "plugin {name}"),
+            Self::Rule(name) => write!(f, "rule {name}"),
+        }
+    }
+}
+
+/// What one candidate changes.
+pub(super) type ChangeKeys = BTreeSet<ChangeKey>;
 
 /// What is wanted; none where its object is gone.
 #[derive(Clone, Debug)]
@@ -33,6 +75,13 @@ pub(super) enum WantedState {
 }
 
 impl Pending {
+    pub(super) fn key(&self) -> ChangeKey {
+        match self.wanted {
+            WantedState::Plugin(..) => ChangeKey::Plugin(self.name.clone()),
+            WantedState::Rule(_) => ChangeKey::Rule(self.name.clone()),
+        }
+    }
+
     pub(super) fn is_plugin(&self, name: &str) -> bool {
         self.name == name && matches!(self.wanted, WantedState::Plugin(..))
     }
@@ -40,6 +89,30 @@ impl Pending {
     pub(super) fn is_rule(&self, name: &str) -> bool {
         self.name == name && matches!(self.wanted, WantedState::Rule(_))
     }
+}
+
+/// What becomes active together: each change by itself, and those of a group.
+pub(super) fn grouped(pending: Vec<Pending>) -> Vec<Vec<Pending>> {
+    let (mut alone, mut groups) = (Vec::new(), BTreeMap::<String, Vec<Pending>>::new());
+    for pending in pending {
+        match &pending.group {
+            Some(group) => groups.entry(group.clone()).or_default().push(pending),
+            None => alone.push(vec![pending]),
+        }
+    }
+    alone.into_iter().chain(groups.into_values()).collect()
+}
+
+/// Which of so many are connected by these pairs, whoever is connected with nobody left out.
+pub(super) fn connected(pairs: &[(usize, usize)]) -> Vec<BTreeSet<usize>> {
+    let mut all: Vec<BTreeSet<usize>> = Vec::new();
+    for &(one, other) in pairs {
+        let (with, without): (Vec<_>, Vec<_>) = mem::take(&mut all).into_iter().partition(|set| set.contains(&one) || set.contains(&other));
+        all = without;
+        all.push(with.into_iter().flatten().chain([one, other]).collect());
+    }
+    all.sort();
+    all
 }
 
 /// How an update gets active where nobody has said it: what makes or marks pods restarts none without a word.
@@ -66,6 +139,10 @@ pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrateg
         if strategy.type_ == UpdateStrategyType::Shadow {
             return PromotionDecision::Never;
         }
+        // It is bounded by nothing but what fails.
+        if strategy.type_ == UpdateStrategyType::Immediate {
+            continue;
+        }
         let restarting = strategy.max_restarting.as_ref().map_or(0, |most| bound(most, radius.subjects));
         if radius.restarts > restarting {
             over.push(format!("the pods of {} would restart, and {restarting} may", counted(radius.restarts)));
@@ -73,6 +150,10 @@ pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrateg
         let changed = radius.objects + radius.metadata;
         if let Some(most) = strategy.max_changed.as_ref().map(|most| bound(most, radius.subjects)).filter(|most| changed > *most) {
             over.push(format!("{} would change otherwise, and {most} may", counted(changed)));
+        }
+        let choices = strategy.max_choices.as_ref().map(|most| bound(most, radius.subjects));
+        if let Some(most) = choices.filter(|most| radius.choices > *most) {
+            over.push(format!("{} would choose another runtime when next asked, and {most} may", counted(radius.choices)));
         }
     }
     if radius.failed > 0 {
@@ -127,7 +208,8 @@ pub(super) fn put_together(
                 continue;
             }
             WantedState::Rule(Some(rule)) => {
-                record.rules.insert(name.clone(), RecordedRule { active: rule.bound.clone(), strategy: said.clone() });
+                let recorded = RecordedRule { active: rule.bound.clone(), strategy: said.clone(), origin: Origin::default() };
+                record.rules.insert(name.clone(), recorded);
                 rules.push(Arc::clone(rule));
                 continue;
             }
@@ -158,11 +240,11 @@ mod tests {
     use super::*;
 
     fn guarded(changed: Option<IntOrString>, restarting: Option<IntOrString>) -> UpdateStrategy {
-        UpdateStrategy { type_: UpdateStrategyType::Guarded, max_changed: changed, max_restarting: restarting }
+        UpdateStrategy { type_: UpdateStrategyType::Guarded, max_changed: changed, max_restarting: restarting, max_choices: None }
     }
 
     fn radius(restarts: i64, objects: i64, metadata: i64, failed: i64) -> BlastRadius {
-        BlastRadius { subjects: 50, evaluated: 50, restarts, objects, metadata, failed, scores: None, examples: Vec::new() }
+        BlastRadius { subjects: 50, evaluated: 50, restarts, objects, metadata, failed, choices: 0, scores: None, examples: Vec::new() }
     }
 
     #[test]
@@ -179,12 +261,47 @@ mod tests {
     }
 
     #[test]
+    fn an_immediate_update_has_no_bounds_and_waits_where_plans_fail() {
+        let immediate =
+            UpdateStrategy { type_: UpdateStrategyType::Immediate, max_changed: Some(IntOrString::Int(0)), ..UpdateStrategy::default() };
+        assert_eq!(verdict([&immediate], &radius(50, 0, 0, 0)), PromotionDecision::Promote);
+        assert!(
+            matches!(verdict([&immediate], &radius(0, 0, 0, 2)), PromotionDecision::Approval(why) if why.starts_with("for 2 subjects no plan"))
+        );
+    }
+
+    #[test]
+    fn changes_are_alone_unless_their_group_or_what_connects_them_makes_them_one() {
+        let pending = |name: &str, group: Option<&str>| Pending {
+            name: name.to_owned(),
+            wanted: WantedState::Rule(None),
+            said: None,
+            strategy: UpdateStrategy::default(),
+            by: None,
+            group: group.map(str::to_owned),
+        };
+        let all = vec![pending("a", None), pending("b", Some("x")), pending("c", None), pending("d", Some("x")), pending("e", Some("y"))];
+        let groups = grouped(all).into_iter().map(|group| group.into_iter().map(|pending| pending.name).collect::<String>());
+        assert_eq!(groups.collect::<Vec<_>>(), ["a", "c", "bd", "e"]);
+
+        assert_eq!(connected(&[(0, 1), (4, 5), (2, 1), (3, 3)]), [BTreeSet::from([0, 1, 2]), BTreeSet::from([3]), BTreeSet::from([4, 5])]);
+        assert_eq!(connected(&[(0, 1), (2, 3), (1, 2)]), [BTreeSet::from([0, 1, 2, 3])]);
+    }
+
+    #[test]
     fn restarts_and_other_changes_are_bounded_apart_in_numbers_or_percent() {
         let percent = |text: &str| Some(IntOrString::String(text.to_owned()));
         let strategy = guarded(percent("10%"), Some(IntOrString::Int(2)));
         assert_eq!(verdict([&strategy], &radius(2, 3, 2, 0)), PromotionDecision::Promote);
         assert!(matches!(verdict([&strategy], &radius(3, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("and 2 may")));
         assert!(matches!(verdict([&strategy], &radius(0, 3, 3, 0)), PromotionDecision::Approval(why) if why.contains("and 5 may")));
+        let choosy = UpdateStrategy { max_choices: Some(IntOrString::Int(1)), ..strategy.clone() };
+        let choosing = |choices| BlastRadius { choices, ..radius(0, 0, 0, 0) };
+        assert_eq!(verdict([&strategy], &choosing(50)), PromotionDecision::Promote);
+        assert_eq!(verdict([&choosy], &choosing(1)), PromotionDecision::Promote);
+        assert!(
+            matches!(verdict([&choosy], &choosing(2)), PromotionDecision::Approval(why) if why.contains("2 subjects would choose another runtime"))
+        );
         let strict = guarded(None, percent("1%"));
         assert!(
             matches!(verdict([&strategy, &strict], &radius(1, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("and 0 may"))

@@ -3,22 +3,25 @@
 use super::{
     Keeper, MAX_RETRY_INTERVAL, RETRY_INTERVAL, TaskResult,
     binding::binding,
-    churn::Churn,
     record,
     source_task::{Failed, SourceTask, Tried, Wanted},
 };
 use crate::{
     problem::Problem,
+    revision::RevisionError,
     source::{self, SourceView},
 };
 use pointsman_core::decide::member::Member;
 use pointsman_crds::policy::plugin::PolicyPluginSpec;
 use pointsman_sandbox::{builtin, call::CallError, digest::Digest};
 use std::{collections::BTreeMap, mem, sync::Arc, time::Duration};
-use tokio::time::Instant;
+use tokio::{task::AbortHandle, time::Instant};
 
-/// How long a candidate waits for a source that is being read.
+/// How long a group waits for a source that is being read.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
+
+/// After how long the status says that a revision is still being stored.
+const SLOW_STORING: Duration = Duration::from_secs(5);
 
 /// Where one PolicyPlugin stands.
 #[derive(Debug, Default)]
@@ -35,12 +38,12 @@ pub(super) struct PluginProgress {
     pub(super) running: bool,
     /// The number of the task that does so. What another task brings was for a PolicyPlugin that is gone.
     pub(super) task: u64,
-    /// Until when the others wait for what its source gives, while that is being read.
+    /// Until when the others of its group wait for what its source gives, while that is being read.
     pub(super) read_by: Option<Instant>,
-    /// How often it is changed.
-    pub(super) churn: Churn,
     /// What came of that.
     pub(super) tried: Option<Tried>,
+    /// The version whose revision is being stored, or isn't stored yet.
+    pub(super) unkept: Option<Unkept>,
     /// What can decide from now on. Whether it does is for its strategy to say.
     pub(super) ready: Option<Arc<Member>>,
     /// The digest of the newest bytes that were loaded.
@@ -55,7 +58,50 @@ pub(super) struct PluginProgress {
     pub(super) namespaces: BTreeMap<String, (Instant, CallError)>,
 }
 
+/// A version that is loaded, and decides only once its bytes are kept.
+#[derive(Debug)]
+pub(super) struct Unkept {
+    key: Digest,
+    pub(super) member: Arc<Member>,
+    bytes: usize,
+    /// When the storing began.
+    since: Instant,
+    /// What stores it, beside the keeper. None while another try is waited for.
+    storing: Option<AbortHandle>,
+}
+
+impl Drop for Unkept {
+    fn drop(&mut self) {
+        if let Some(storing) = &self.storing {
+            storing.abort();
+        }
+    }
+}
+
+/// What came of storing a revision.
+#[derive(Debug)]
+pub(super) struct Kept {
+    key: Digest,
+    outcome: Result<(), RevisionError>,
+}
+
 impl PluginProgress {
+    /// Whether a revision is being stored right now.
+    pub(super) fn stores(&self) -> bool {
+        self.unkept.as_ref().is_some_and(|unkept| unkept.storing.is_some())
+    }
+
+    /// When its status says that its revision is still being stored.
+    pub(super) fn slow_at(&self) -> Option<Instant> {
+        self.unkept.as_ref().filter(|unkept| unkept.storing.is_some()).map(|unkept| unkept.since + SLOW_STORING)
+    }
+
+    /// The size of the revision that is still being stored, if that takes long.
+    pub(super) fn slow_bytes(&self, now: Instant) -> Option<usize> {
+        self.slow_at().filter(|at| *at <= now)?;
+        self.unkept.as_ref().map(|unkept| unkept.bytes)
+    }
+
     /// Takes what a task brings. Where the source still has what an earlier task has loaded, that counts.
     pub(super) fn take(&mut self, tried: Tried) {
         (self.running, self.read_by) = (false, None);
@@ -65,8 +111,7 @@ impl PluginProgress {
         }
     }
 
-    /// Whether a candidate waits for it: what comes together is tried together, unless a source takes its time. What changes while that is being
-    /// read is read next, and waited for then.
+    /// Whether its group waits for it, unless a source takes its time. What changes while that is being read is read next, and waited for then.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
         if self.running { self.read_by.is_none_or(|read_by| now < read_by) } else { self.dirty || self.pending }
     }
@@ -77,25 +122,25 @@ impl PluginProgress {
             Some(Tried::Loaded { key, .. }) => Some(*key),
             _ => None,
         };
-        self.attempted.as_ref().map(|(key, _)| *key).into_iter().chain(loaded).collect()
+        let stored = self.unkept.as_ref().filter(|unkept| unkept.storing.is_some()).map(|unkept| unkept.key);
+        self.attempted.as_ref().map(|(key, _)| *key).into_iter().chain(loaded).chain(stored).collect()
     }
 }
 
 impl Keeper {
     /// Brings one PolicyPlugin one step further.
-    pub(super) async fn advance(&mut self, name: &str) {
+    pub(super) fn advance(&mut self, name: &str) {
         let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get_mut(name)) else { return };
         if !mem::take(&mut work.dirty) {
             // Nothing has changed since the source was read.
             if let Some(tried) = work.tried.take() {
-                self.take_tried(name, tried).await;
+                self.take_tried(name, tried);
             }
             return;
         }
         self.tasks += 1;
         let number = self.tasks;
         (work.running, work.task) = (true, number);
-        work.churn.changed(Instant::now());
         work.read_by = Some(Instant::now() + READ_PATIENCE);
         let known = work.known_keys();
         let spec = plugin.spec.clone();
@@ -116,15 +161,16 @@ impl Keeper {
         });
     }
 
-    async fn take_tried(&mut self, name: &str, tried: Tried) {
+    fn take_tried(&mut self, name: &str, tried: Tried) {
         let Some(work) = self.works.get_mut(name) else { return };
         work.pending = matches!(tried, Tried::NotSeen);
         match tried {
             // What was asked for before is what nobody asks for any more.
-            Tried::NotSeen => work.ready = None,
-            Tried::Same(_) => {}
+            Tried::NotSeen => (work.ready, work.unkept) = (None, None),
+            // What it was changed to while a revision was being stored may be what was tried before that.
+            Tried::Same(key) => drop(work.unkept.take_if(|unkept| unkept.key != key)),
             Tried::Loaded { key, outcome } => {
-                work.ready = None;
+                (work.ready, work.unkept) = (None, None);
                 match outcome {
                     Ok((member, bytes)) => {
                         if let Some(problem) = self.outgrows_record(name, "with its configuration it has", &member.bound) {
@@ -133,14 +179,46 @@ impl Keeper {
                             }
                             return;
                         }
-                        let Some(work) = self.works.get_mut(name) else { return };
-                        work.attempted = Some((key, None));
-                        work.tries = 0;
-                        self.keep_loaded(name, key, member, &bytes).await;
+                        self.keep_beside(name, key, member, bytes);
                     }
                     Err(Failed { problem, passing: true }) => self.failed_outside(name, key, problem),
                     Err(Failed { problem, .. }) => work.attempted = Some((key, Some(problem))),
                 }
+            }
+        }
+    }
+
+    /// Stores the bytes of what was loaded, beside the keeper: a large plugin takes as long as its parts take, and nobody else waits for that.
+    fn keep_beside(&mut self, name: &str, key: Digest, member: Arc<Member>, bytes: Arc<Vec<u8>>) {
+        let Some(work) = self.works.get_mut(name) else { return };
+        let Ok(digest) = member.bound.digest.parse::<Digest>() else { return };
+        let (revisions, done, plugin) = (Arc::clone(&self.revisions), self.done.clone(), name.to_owned());
+        let version = member.bound.version.clone().unwrap_or_default();
+        let size = bytes.len();
+        let storing = tokio::spawn(async move {
+            let outcome = revisions.keep(&plugin, &version, &digest, &bytes).await;
+            done.send(TaskResult::Kept(plugin, Kept { key, outcome })).ok();
+        });
+        work.unkept = Some(Unkept { key, member, bytes: size, since: Instant::now(), storing: Some(storing.abort_handle()) });
+    }
+
+    /// Takes what came of storing a revision.
+    pub(super) fn take_kept(&mut self, name: &str, kept: Kept) {
+        let Kept { key, outcome } = kept;
+        let Some(work) = self.works.get_mut(name) else { return };
+        // It may have been changed meanwhile, or another host may lead.
+        let Some(mut unkept) = work.unkept.take_if(|unkept| unkept.key == key && unkept.storing.is_some()) else { return };
+        match outcome {
+            Ok(()) => {
+                work.attempted = Some((key, None));
+                work.tries = 0;
+                self.take_loaded(name, &unkept.member);
+            }
+            Err(error) => {
+                unkept.storing = None;
+                // Its parts stay: the next try goes on from there.
+                work.unkept = Some(unkept);
+                self.failed_outside(name, key, Problem::new("RevisionNotKept", &error));
             }
         }
     }

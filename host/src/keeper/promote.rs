@@ -3,13 +3,13 @@
 
 use super::{
     Keeper, binding,
-    changes::{describe, summary},
+    candidate::Candidate,
     now,
-    pending::lacks_previous,
-    record::{self, ActiveRecord, MAX_RECORD_BYTES, RecordedRule},
-    sets::{self, SetFacts},
+    pending::{ChangeKey, lacks_previous},
+    record::{self, ActiveRecord, MAX_RECORD_BYTES, Origin, RecordedRule},
+    sets,
 };
-use crate::{problem::Problem, problem::sentence};
+use crate::problem::{Problem, sentence};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
     Api, ResourceExt,
@@ -17,10 +17,7 @@ use kube::{
     runtime::events::EventType,
 };
 use pointsman_core::decide::{member::Member, set::ActiveSet};
-use pointsman_crds::policy::{
-    plugin::{PolicyPlugin, UpdateStrategyType},
-    set::PolicySet,
-};
+use pointsman_crds::policy::{plugin::PolicyPlugin, set::PolicySet};
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest};
 use serde::Serialize;
 use std::{collections::BTreeSet, sync::Arc};
@@ -30,35 +27,25 @@ use tokio::time::Instant;
 pub(super) const FIELD_MANAGER: &str = "pointsman/policyplugin";
 
 impl Keeper {
-    /// Keeps the bytes of what was loaded: from now on it can be decided by, whatever becomes of its source.
-    pub(super) async fn keep_loaded(&mut self, name: &str, key: Digest, member: Arc<Member>, bytes: &[u8]) {
-        let version = member.bound.version.clone().unwrap_or_default();
-        let Ok(digest) = member.bound.digest.parse::<Digest>() else { return };
-        if let Err(error) = self.keep_revision(name, &version, &digest, bytes).await {
-            self.failed_outside(name, key, Problem::new("RevisionNotKept", &error));
-            return;
-        }
+    /// Takes what was loaded and is kept: from now on it can be decided by, whatever becomes of its source.
+    pub(super) fn take_loaded(&mut self, name: &str, member: &Arc<Member>) {
         let active = self.policies.active();
         let same = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_none());
         // One whose revision couldn't be loaded decides as recorded as soon as somebody brings it.
         let missed = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_some());
         if let Some(work) = self.works.get_mut(name) {
             work.newest = Some(member.bound.digest.clone());
-            work.ready = (!same && !missed).then(|| Arc::clone(&member));
+            work.ready = (!same && !missed).then(|| Arc::clone(member));
         }
         if missed {
             let others = active.members().iter().filter(|other| other.name() != name).cloned();
-            let mended = ActiveSet::new(others.chain([member]).collect()).ruled(active.rules().clone());
+            let mended = ActiveSet::new(others.chain([Arc::clone(member)]).collect()).ruled(active.rules().clone());
             self.policies.activate(Arc::new(mended));
             if lacks_previous(&self.policies.active(), &self.record) {
                 self.in_force = None;
             }
         }
         self.to_prune.insert(name.to_owned());
-    }
-
-    async fn keep_revision(&self, name: &str, version: &str, digest: &Digest, bytes: &[u8]) -> Result<(), String> {
-        self.revisions.keep(name, version, digest, bytes).await.map_err(|error| error.to_string())
     }
 
     /// Where nothing is recorded, what decides is: a fresh cluster's built-ins, or what went on deciding while the record was lost.
@@ -82,20 +69,25 @@ impl Keeper {
             let brought = BUILTINS.iter().find(|builtin| Digest::hash(builtin.bytes).to_string() == member.bound.digest);
             let (Some(builtin), Ok(digest)) = (brought, member.bound.digest.parse()) else { continue };
             let version = member.bound.version.clone().unwrap_or_default();
-            if let Err(error) = self.keep_revision(member.name(), &version, &digest, builtin.bytes).await {
-                tracing::warn!(plugin = member.name(), error, "the built-in's revision can't be kept; trying again");
+            if let Err(error) = self.revisions.keep(member.name(), &version, &digest, builtin.bytes).await {
+                tracing::warn!(plugin = member.name(), %error, "the built-in's revision can't be kept; trying again");
                 self.try_again();
                 return false;
             }
         }
-        let mut record = ActiveRecord { digest: active.digest().to_string(), since: Some(now()), ..ActiveRecord::default() };
+        let digest = active.digest().to_string();
+        let mut record = ActiveRecord { number: Some(self.number(&digest)), digest, since: Some(now()), ..ActiveRecord::default() };
         for member in active.members() {
             let said = self.plugins.get(member.name()).and_then(|plugin| plugin.spec.strategy.clone());
             record.promote(member.bound.clone(), None, said, now());
+            record.set_origin(&ChangeKey::Plugin(member.name().to_owned()), Origin { set: record.number, by: None });
         }
         for rule in active.rules().all() {
             let strategy = self.rules.get(rule.name()).and_then(|rule| rule.spec.strategy.clone());
-            record.rules.insert(rule.name().to_owned(), RecordedRule { active: rule.bound.clone(), strategy });
+            record.rules.insert(
+                rule.name().to_owned(),
+                RecordedRule { active: rule.bound.clone(), strategy, origin: Origin { set: record.number, by: None } },
+            );
         }
         if !self.make_set(&record).await {
             self.try_again();
@@ -116,8 +108,10 @@ impl Keeper {
         for (name, recorded) in &mut record.plugins {
             let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get(name)) else { continue };
             recorded.strategy.clone_from(&plugin.spec.strategy);
-            let newest_is_active =
-                !work.running && work.newest.as_ref() == Some(&recorded.active.digest) && matches!(work.attempted, Some((_, None)));
+            let newest_is_active = !work.running
+                && work.unkept.is_none()
+                && work.newest.as_ref() == Some(&recorded.active.digest)
+                && matches!(work.attempted, Some((_, None)));
             if newest_is_active && plugin.spec.source.builtin.is_none() {
                 recorded.signature.clone_from(&plugin.spec.signature);
             }
@@ -133,43 +127,6 @@ impl Keeper {
         {
             tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
             self.try_again();
-        }
-    }
-
-    /// Makes active what is to be so at once: each change alone, over what is active.
-    pub(super) async fn promote_at_once(&mut self) {
-        for pending in self.pending().into_iter().filter(|pending| pending.strategy.type_ == UpdateStrategyType::Immediate) {
-            let active = self.policies.active();
-            let pending = [pending];
-            let (set, record) = self.put_together(&active, &pending);
-            let set = Arc::new(set);
-            if !self.make_set(&record).await || active.digest() != set.digest() && !self.copy_pause(&record.digest).await {
-                self.try_again();
-                return;
-            }
-            if let Err(error) = self.write_record(record).await {
-                tracing::warn!(
-                    plugin = pending[0].name,
-                    error = sentence(&error),
-                    "the record of what decides can't be written; trying again"
-                );
-                self.try_again();
-                return;
-            }
-            let plugins: Vec<String> =
-                pending.iter().filter(|pending| pending.is_plugin(&pending.name)).map(|pending| pending.name.clone()).collect();
-            if active.digest() != set.digest() {
-                let changes = vec![describe(&active, &pending[0])];
-                let facts = SetFacts {
-                    anew: true,
-                    against: Some(active.digest().to_string()),
-                    summary: Some(summary(&pending, &changes)),
-                    changes: Some(changes),
-                    ..SetFacts::default()
-                };
-                self.facts.insert(sets::name(&set.digest().to_string()), facts);
-            }
-            self.activate(&active, &set, &plugins, true);
         }
     }
 
@@ -252,7 +209,7 @@ impl Keeper {
         }
         let mut in_use: BTreeSet<String> = record.formers.iter().chain([&record.digest]).map(|digest| sets::name(digest)).collect();
         in_use.extend(self.held().map(ResourceExt::name_any));
-        in_use.extend(self.candidate.as_ref().map(super::candidate::Candidate::name));
+        in_use.extend(self.candidates.values().map(Candidate::name));
         for name in sets::superfluous(&self.sets, &in_use) {
             if !self.leadership.held() {
                 return;
@@ -314,8 +271,10 @@ impl Keeper {
         let former = self.record.formers.iter().filter_map(|digest| self.sets.get(&sets::name(digest))).chain(held);
         let former = former.flat_map(|set| &set.spec.plugins).filter(|plugin| plugin.name == name);
         // What is being changed all the time may be in it by a former version.
-        let candidate = self.candidate.iter().filter_map(|candidate| Some(candidate.set.member(name)?.bound.digest.as_str()));
-        let in_use = self.record.digests(name).chain(ready).chain(candidate).chain(former.map(|plugin| plugin.digest.as_str()));
+        let candidates = self.candidates.values().filter_map(|candidate| Some(candidate.set.member(name)?.bound.digest.as_str()));
+        let unkept = self.works.get(name).and_then(|work| work.unkept.as_ref()).map(|unkept| unkept.member.bound.digest.as_str());
+        let in_use =
+            self.record.digests(name).chain(ready).chain(unkept).chain(candidates).chain(former.map(|plugin| plugin.digest.as_str()));
         let in_use: BTreeSet<Digest> = in_use.filter_map(|digest| digest.parse().ok()).collect();
         let limit = self.plugins.get(name).map_or(0, |plugin| usize::try_from(plugin.spec.revision_history_limit).unwrap_or_default());
         // Another leader's revisions may be newer than the record that we know.
@@ -324,6 +283,24 @@ impl Keeper {
         }
         if let Err(error) = self.revisions.prune(name, &in_use, limit).await {
             tracing::warn!(plugin = name, error = sentence(&error), "old revisions can't be deleted");
+        }
+    }
+
+    /// Finds, once a host leads, whose revisions there are: those of plugins that were deleted meanwhile go, and so do unfinished ones.
+    pub(super) async fn find_leftovers(&mut self) {
+        if self.found_leftovers {
+            return;
+        }
+        match self.revisions.plugins().await {
+            Ok(plugins) => {
+                let may = |name: &String| self.plugins.contains_key(name) || !self.record.plugins.contains_key(name);
+                self.to_prune.extend(plugins.into_iter().filter(may));
+                self.found_leftovers = true;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the revisions can't be listed; trying again");
+                self.try_again();
+            }
         }
     }
 

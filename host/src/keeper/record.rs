@@ -1,6 +1,7 @@
 //! The record of what decides: one object in the cluster, from which every host takes its active set. It names revisions and
 //! freezes how they are bound, so that a restart finds the last good state whatever has become of the sources meanwhile.
 
+use super::pending::ChangeKey;
 use k8s_openapi::{
     api::core::v1::ConfigMap,
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
@@ -29,6 +30,9 @@ const FORMERS: usize = 8;
 pub struct ActiveRecord {
     /// The digest of the set.
     pub digest: String,
+    /// The number of the set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<i64>,
     /// The newest version of a host that has written it: the built-ins of an older one are no update.
     pub host: String,
     /// Since when this set decides.
@@ -53,6 +57,21 @@ pub struct RecordedRule {
     /// What its ValidationRule says of updates, for the time when that is gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<UpdateStrategy>,
+    /// Where it comes from.
+    #[serde(default)]
+    pub origin: Origin,
+}
+
+/// With which set, and by whom, something came to be as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// The number of that set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub set: Option<i64>,
+    /// The field manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
 }
 
 /// One plugin in it.
@@ -72,6 +91,9 @@ pub struct Recorded {
     /// What decided before it, under other bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<PreviousSet>,
+    /// Where it comes from.
+    #[serde(default)]
+    pub origin: Origin,
 }
 
 /// What decided before.
@@ -105,11 +127,22 @@ impl ActiveRecord {
             Some(former) if former.active.digest == active.digest => Recorded { active, signature, strategy, ..former },
             Some(former) => {
                 let previous = PreviousSet { plugin: former.active, at: former.at, signature: former.signature };
-                Recorded { active, at: now, signature, strategy, previous: Some(previous) }
+                Recorded { active, at: now, signature, strategy, previous: Some(previous), origin: Origin::default() }
             }
-            None => Recorded { active, at: now, signature, strategy, previous: None },
+            None => Recorded { active, at: now, signature, strategy, previous: None, origin: Origin::default() },
         };
         self.plugins.insert(recorded.active.name.clone(), recorded);
+    }
+
+    /// Notes where a plugin or a rule comes from.
+    pub(super) fn set_origin(&mut self, key: &ChangeKey, origin: Origin) {
+        let place = match key {
+            ChangeKey::Plugin(name) => self.plugins.get_mut(name).map(|recorded| &mut recorded.origin),
+            ChangeKey::Rule(name) => self.rules.get_mut(name).map(|recorded| &mut recorded.origin),
+        };
+        if let Some(place) = place {
+            *place = origin;
+        }
     }
 
     /// Names the set that decides from now on. Where somebody may still be on former ones, they stay.

@@ -1,7 +1,9 @@
 //! What the leader tells: of PolicyPlugins and PolicySets in their status, and of transitions by events.
 
 use super::{
-    Keeper, now,
+    Keeper,
+    candidate::Candidate,
+    now,
     promote::FIELD_MANAGER,
     sets::{self, name as set_name},
     status::{PluginState, Waiting, status},
@@ -22,10 +24,14 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::text::cut;
 use serde_json::json;
+use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
 /// Bytes of an event's note that the API server takes.
 const LONGEST_NOTE: usize = 1024;
+
+/// For how long a plugin that has failed isn't Ready.
+const FAILING: Duration = Duration::from_mins(5);
 
 impl Keeper {
     /// Writes what has changed about the PolicyPlugins.
@@ -40,14 +46,16 @@ impl Keeper {
                 missing: active.member(&name).and_then(|member| member.missing()),
                 recorded: self.record.plugins.get(&name),
                 problem: work.attempted.as_ref().and_then(|(_, problem)| problem.as_ref()),
-                loading: work.running,
+                loading: work.running || work.stores(),
+                storing: work.slow_bytes(now_instant),
                 quarantine: work.quarantine.as_ref().filter(|(until, _)| *until > now_instant).map(|(_, error)| error),
                 namespaces: work.namespaces.iter().filter(|(_, (until, _))| *until > now_instant).map(|(name, _)| name.as_str()).collect(),
                 failure: work.failure.as_ref(),
+                failing: self.failing_until(&name).is_some(),
             };
             let after = status(plugin, &known, &now());
             // What is only on its way is told once it has arrived.
-            let on_its_way = (known.loading || work.pending) && plugin.status.is_some();
+            let on_its_way = (known.loading && known.storing.is_none() || work.pending) && plugin.status.is_some();
             if on_its_way || plugin.status.as_ref() == Some(&after) {
                 continue;
             }
@@ -80,6 +88,13 @@ impl Keeper {
         }
     }
 
+    /// Until when a plugin counts as failing, if it does: what traps now and then isn't Ready in between.
+    pub(super) fn failing_until(&self, name: &str) -> Option<Instant> {
+        let fault = self.policies.active().member(name)?.health.last_fault()?;
+        let until = fault.checked_add(FAILING)?;
+        (until > std::time::Instant::now()).then(|| Instant::from_std(until))
+    }
+
     /// What the newest version of a plugin waits for, if it waits.
     fn waiting(&self, name: &str) -> Option<Waiting> {
         let bound = &self.works.get(name)?.ready.as_ref()?.bound;
@@ -89,14 +104,17 @@ impl Keeper {
 
     /// What the newest version of something waits for.
     pub(super) fn waits(&self, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
-        let candidate = self.candidate.as_ref().filter(|candidate| candidate.pending.iter().any(is));
+        let candidates = self.candidates.values().filter(|candidate| candidate.pending.iter().any(&is));
+        let candidate = candidates.min_by_key(|candidate| candidate.joint);
         match candidate {
             None if self.held().is_some() => (
                 "Held",
                 "The newest version doesn't decide while a former policy set is held: `pointsman policy resume` takes that back."
                     .to_owned(),
             ),
-            None => ("UpdateQueued", "The newest version is tried as soon as a candidate is made of it.".to_owned()),
+            None => {
+                ("UpdateQueued", "The newest version waits for the others of its update group, or for its turn to be compared.".to_owned())
+            }
             Some(candidate) => {
                 let set = candidate.name();
                 match &candidate.verdict {
@@ -121,18 +139,20 @@ impl Keeper {
     /// Writes what has changed about the PolicySets.
     pub(super) async fn tell_sets(&mut self) {
         // Before it is known what waits, one that another host has nominated might be called abandoned.
-        if !self.proposed {
+        if self.proposes_by.is_some() {
             return;
         }
         let active = set_name(&self.record.digest);
-        let candidate = self.candidate.as_ref().map(super::candidate::Candidate::name);
-        let names: Vec<String> = self.sets.keys().cloned().collect();
+        let candidates: BTreeSet<String> = self.candidates.values().map(Candidate::name).collect();
+        let mut names: Vec<String> = self.sets.keys().cloned().collect();
+        // Whoever waits for one that another has replaced looks at that one next.
+        names.sort_by_key(|name| !candidates.contains(name));
         for name in names {
             let Some(set) = self.sets.get(&name) else { continue };
             let decided = set.status.as_ref().is_some_and(|status| status.promoted_at.is_some());
             let phase = if name == active {
                 PolicySetPhase::Active
-            } else if candidate.as_ref() == Some(&name) {
+            } else if candidates.contains(&name) {
                 PolicySetPhase::Candidate
             } else if decided || self.record.formers.iter().any(|former| set_name(former) == name) {
                 PolicySetPhase::Previous

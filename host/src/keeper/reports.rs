@@ -27,7 +27,7 @@ fn name(set: &str) -> String {
     format!("pointsman-report-{set}")
 }
 
-/// Keeps a report. One that is too large loses its last lines, and says how many.
+/// Keeps a report. One that is too large loses its fields, by which only this host works, then its last lines, and says how many.
 pub(super) async fn keep(client: &Client, namespace: &str, set: &PolicySet, report: Report) -> Result<(), String> {
     let packed = tokio::task::spawn_blocking(move || pack(report)).await.map_err(|error| error.to_string())?;
     let map = ConfigMap {
@@ -54,6 +54,9 @@ fn pack(mut report: Report) -> std::io::Result<Vec<u8>> {
         if packed.len() <= MAX_REPORT_BYTES {
             return Ok(packed);
         }
+        if report.fields.take().is_some() {
+            continue;
+        }
         let left = report.changed.len() * 3 / 4;
         report.omitted += report.changed.len() - left;
         report.changed.truncate(left);
@@ -78,7 +81,7 @@ pub fn config_map_name(digest: &str) -> String {
 mod tests {
     use super::*;
     use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-    use pointsman_core::compare::{Changed, Effect, report::EffectCounts};
+    use pointsman_core::compare::{Changed, Effect, FieldSet, report::EffectCounts};
 
     #[test]
     fn a_report_that_is_too_large_says_how_many_lines_it_lacks() {
@@ -98,6 +101,7 @@ mod tests {
             changed: (0..50_000).map(changed).collect(),
             omitted: 0,
             counts: EffectCounts { restarts: 50_000, ..EffectCounts::default() },
+            fields: Some(FieldSet::default()),
             replayed: None,
         };
         let packed = pack(report).unwrap();
@@ -106,6 +110,6 @@ mod tests {
         GzDecoder::new(&packed[..]).read_to_end(&mut text).unwrap();
         let read: Report = serde_json::from_slice(&text).unwrap();
         assert_eq!((read.changed.len() + read.omitted, read.counts.restarts), (50_000, 50_000));
-        assert!(read.omitted > 0);
+        assert!(read.omitted > 0 && read.fields.is_none());
     }
 }

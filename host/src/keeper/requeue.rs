@@ -1,6 +1,6 @@
 //! What the keeper looks at, and when it looks again.
 
-use super::{Keeper, RETRY_INTERVAL, record};
+use super::{Keeper, PROPOSING_PATIENCE, RETRY_INTERVAL, plugin::PluginProgress, record};
 use crate::source::{self, config_map::ConfigMapKey};
 use pointsman_crds::policy::plugin::PolicyPlugin;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ impl Keeper {
             work.dirty = true;
             work.tried = None;
         }
-        self.proposed = false;
+        self.proposes_by = Some(Instant::now() + PROPOSING_PATIENCE);
     }
 
     /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap, and at the rules that take their parameters from it.
@@ -68,8 +68,19 @@ impl Keeper {
         let retries = self.works.values().filter_map(|work| work.retry);
         let patience = self.works.values().filter_map(|work| work.read_by);
         let rules = self.rule_works.values().filter_map(|work| work.retry);
-        let joins = self.works.values().filter_map(|work| work.churn.joins_at(looked_at));
-        quarantines.chain(patience).chain(joins).filter(|until| *until > looked_at).chain(self.again).chain(retries).chain(rules).min()
+        let failing = self.works.keys().filter_map(|name| self.failing_until(name));
+        let slow = self.works.values().filter_map(PluginProgress::slow_at);
+        quarantines
+            .chain(patience)
+            .chain(slow)
+            .chain(failing)
+            .chain(self.overdue_at())
+            .chain(self.proposes_by)
+            .filter(|until| *until > looked_at)
+            .chain(self.again)
+            .chain(retries)
+            .chain(rules)
+            .min()
     }
 
     pub(super) fn retry(&mut self) {

@@ -38,6 +38,13 @@ pub(super) struct RuleProgress {
     pub(super) ready: Option<Arc<Rule>>,
 }
 
+impl RuleProgress {
+    /// Whether what becomes of it will be known in a moment.
+    pub(super) fn is_on_its_way(&self) -> bool {
+        self.running || self.dirty || self.pending
+    }
+}
+
 /// How many times in a row numbers are passed over that still change.
 const MAX_SKIPPED_COUNTS: u32 = 12;
 

@@ -1,10 +1,14 @@
 //! PolicySet objects: what is frozen in them, and what is told of them. Pure.
 
-use super::record::ActiveRecord;
+use super::record::{ActiveRecord, Origin};
 use crate::pace::Progress;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{Resource, ResourceExt};
-use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetHost, PolicySetPhase, PolicySetSpec, PolicySetStatus};
+use pointsman_crds::policy::{
+    plugin::PolicyPlugin,
+    rule::ValidationRule,
+    set::{BlastRadius, PolicySet, PolicySetActivation, PolicySetHost, PolicySetOrigin, PolicySetPhase, PolicySetSpec, PolicySetStatus},
+};
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +22,13 @@ pub const HOLD: &str = "policy.pointsman.dev/hold";
 /// The annotation of the active set by which nobody gets a turn to restart pods: its value says why.
 pub const PAUSED: &str = "policy.pointsman.dev/paused";
 
-/// How many sets are kept that neither decide, nor did so last, nor are to decide.
+/// Of how many times that a set became active it is told.
+const MAX_ACTIVATIONS: usize = 10;
+
+/// How a set begins to say that an approval of the set that it has replaced doesn't count for it.
+pub const NOT_COVERED: &str = "The approval of ";
+
+/// How many sets are kept that decided once, beside those that still matter; and how many that never did.
 const MAX_OLD_SETS: usize = 10;
 
 /// The name of a set, by its digest.
@@ -38,13 +48,28 @@ pub(super) fn from_record(record: &ActiveRecord, version: &str) -> PolicySet {
         &name(&record.digest),
         PolicySetSpec {
             digest: record.digest.clone(),
+            number: record.number,
             host: PolicySetHost { version: version.to_owned(), builtins: Digest::of_all(&digests).to_string() },
             plugins: record.plugins.values().map(|recorded| recorded.active.clone()).collect(),
             rules: record.rules.values().map(|recorded| recorded.active.clone()).collect(),
+            origins: origins(record),
         },
     );
     set.labels_mut().insert("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned());
     set
+}
+
+/// Where the plugins and rules of a record come from.
+fn origins(record: &ActiveRecord) -> Vec<PolicySetOrigin> {
+    let origin = |kind: &str, name: &String, Origin { set, by }: &Origin| PolicySetOrigin {
+        kind: kind.to_owned(),
+        name: name.clone(),
+        set: *set,
+        by: by.clone(),
+    };
+    let plugins = record.plugins.iter().map(|(name, recorded)| origin(&PolicyPlugin::kind(&()), name, &recorded.origin));
+    let rules = record.rules.iter().map(|(name, recorded)| origin(&ValidationRule::kind(&()), name, &recorded.origin));
+    plugins.chain(rules).collect()
 }
 
 /// What is known of a set beside what its status says already.
@@ -63,6 +88,8 @@ pub(super) struct SetFacts {
     pub(super) approved: Option<Approved>,
     /// What it waits for, or why it was abandoned.
     pub(super) message: Option<String>,
+    /// The set that stands in its place.
+    pub(super) replaced_by: Option<String>,
     /// Of the active one: how far it has come.
     pub(super) pace: Option<Progress>,
 }
@@ -146,15 +173,36 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
     let told = told.and_then(|_| before.message.clone());
     let news = if told.is_some() { told } else { paced.filter(|(reason, _)| *reason != BEGINNING || turned).map(|(_, message)| message) };
     let stays = phase != PolicySetPhase::Active && !turned;
+    let (against, summary) = (facts.against.clone().or(before.against), facts.summary.clone().or(before.summary));
+    let blast_radius = facts.radius.clone().or(before.blast_radius);
+    let is_compared = conditions.iter().any(|condition| condition.type_ == "Shadowed" && condition.status == "True");
+    let mut activations = before.activations;
+    if phase == PolicySetPhase::Active {
+        if turned {
+            let at = promoted_at.clone().unwrap_or_else(|| now.clone());
+            activations.push(PolicySetActivation { at, against: against.clone(), summary: summary.clone(), blast_radius: None });
+            activations.drain(..activations.len().saturating_sub(MAX_ACTIVATIONS));
+        }
+        // What was reported first stays, whatever is found out later.
+        if let Some(last) = activations.last_mut().filter(|last| last.blast_radius.is_none() && is_compared) {
+            last.blast_radius = blast_radius.clone().map(|radius| BlastRadius { examples: Vec::new(), ..radius });
+        }
+    }
     PolicySetStatus {
         observed_generation: set.meta().generation,
         phase: Some(phase),
-        against: facts.against.clone().or(before.against),
-        summary: facts.summary.clone().or(before.summary),
+        against,
+        summary,
         changes: facts.changes.clone().unwrap_or(before.changes),
-        blast_radius: facts.radius.clone().or(before.blast_radius),
+        blast_radius,
         message: facts.message.clone().or(news).or(before.message.filter(|_| stays)),
+        // A set that was replaced may be nominated again.
+        replaced_by: match phase {
+            PolicySetPhase::Abandoned | PolicySetPhase::Previous => facts.replaced_by.clone().or(before.replaced_by.filter(|_| !turned)),
+            PolicySetPhase::Candidate | PolicySetPhase::Active => None,
+        },
         promoted_at,
+        activations,
         conditions,
     }
 }
@@ -184,13 +232,17 @@ fn paced(progress: &Progress) -> Option<(&'static str, String)> {
     }
 }
 
-/// The sets that are kept no longer, oldest first.
+/// The sets that are kept no longer, oldest first. Each set that becomes active leaves behind those that waited, put together over the former one: they
+/// push out none that has decided.
 pub(super) fn superfluous(sets: &BTreeMap<String, PolicySet>, in_use: &BTreeSet<String>) -> Vec<String> {
+    let decided = |set: &PolicySet| set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
     let mut free: Vec<_> = sets.values().filter(|set| !in_use.contains(&set.name_any())).collect();
-    // What has decided once is of more interest than what never has.
-    let told = |set: &PolicySet| set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
-    free.sort_by_key(|set| (told(set), set.creation_timestamp().map(|at| at.0)));
-    free.iter().take(free.len().saturating_sub(MAX_OLD_SETS)).map(|set| set.name_any()).collect()
+    free.sort_by_key(|set| (decided(set), set.creation_timestamp().map(|at| at.0)));
+    let (decided, never): (Vec<_>, Vec<_>) = free.into_iter().partition(|set| decided(set).is_some());
+    let oldest = |sets: Vec<&PolicySet>| -> Vec<String> {
+        sets.iter().take(sets.len().saturating_sub(MAX_OLD_SETS)).map(|set| set.name_any()).collect()
+    };
+    [oldest(never), oldest(decided)].concat()
 }
 
 #[cfg(test)]
@@ -253,17 +305,38 @@ mod tests {
     }
 
     #[test]
-    fn of_sets_that_nobody_uses_the_newest_are_kept_first_of_all_those_that_have_decided() {
+    fn what_was_reported_when_a_set_became_active_stays() {
+        let mut set = set('a');
+        let radius = |restarts| Some(BlastRadius { restarts, examples: vec!["x".to_owned()], ..BlastRadius::default() });
+        let compared = |restarts| SetFacts { radius: radius(restarts), shadowed: Some(true), ..SetFacts::default() };
+        let mut tell = |phase, facts: &SetFacts, second| {
+            set.status = Some(status(&set, phase, Some(&time(second)), facts, &time(second)));
+            let activations = set.status.clone().unwrap().activations;
+            activations.iter().map(|each| (each.at.clone(), each.blast_radius.as_ref().map(|radius| radius.restarts))).collect::<Vec<_>>()
+        };
+        assert_eq!(tell(PolicySetPhase::Candidate, &compared(4), 1), []);
+        assert_eq!(tell(PolicySetPhase::Active, &SetFacts::default(), 2), [(time(2), Some(4))]);
+        assert_eq!(tell(PolicySetPhase::Active, &compared(6), 3), [(time(2), Some(4))]);
+        tell(PolicySetPhase::Previous, &SetFacts::default(), 4);
+        // It is gone back to, and compared once it decides.
+        let back = SetFacts { anew: true, ..SetFacts::default() };
+        assert_eq!(tell(PolicySetPhase::Active, &back, 5), [(time(2), Some(4)), (time(5), None)]);
+        assert_eq!(tell(PolicySetPhase::Active, &compared(1), 6), [(time(2), Some(4)), (time(5), Some(1))]);
+    }
+
+    #[test]
+    fn of_sets_that_nobody_uses_the_newest_are_kept_of_those_that_decided_and_of_those_that_never_did() {
         let mut sets = BTreeMap::new();
-        for (second, digit) in (0..).zip("0123456789abcdef".chars()) {
-            let mut set = set(digit);
+        let digests: Vec<String> = (0..30).map(|number: u64| Digest::hash(&number.to_le_bytes()).to_string()).collect();
+        for (second, digest) in (0..).zip(&digests) {
+            let mut set = from_record(&ActiveRecord { digest: digest.clone(), ..ActiveRecord::default() }, "0.1.0");
             set.meta_mut().creation_timestamp = Some(time(second));
-            let promoted_at = (digit == '1').then(|| time(second));
+            let promoted_at = (second % 2 == 1).then(|| time(second));
             set.status = Some(PolicySetStatus { promoted_at, ..PolicySetStatus::default() });
             sets.insert(set.name_any(), set);
         }
-        let in_use = BTreeSet::from([name(&format!("sha256:{}", "0".repeat(64)))]);
-        let gone: Vec<String> = superfluous(&sets, &in_use).iter().map(|name| name[4..5].to_owned()).collect();
-        assert_eq!(gone, ["2", "3", "4", "5", "6"]);
+        let in_use = BTreeSet::from([name(&digests[0]), name(&digests[3])]);
+        let expected = [2, 4, 6, 8, 1, 5, 7, 9].map(|number: usize| name(&digests[number]));
+        assert_eq!(superfluous(&sets, &in_use), expected);
     }
 }

@@ -23,12 +23,16 @@ pub struct PluginState<'a> {
     pub missing: Option<&'a str>,
     /// Whether the newest bytes are still being looked at.
     pub loading: bool,
+    /// The size of the newest bytes, if storing their revision takes long.
+    pub storing: Option<usize>,
     /// Why it isn't asked for a while, or none.
     pub quarantine: Option<&'a CallError>,
     /// The namespaces about whose subjects it isn't asked for a while.
     pub namespaces: Vec<&'a str>,
     /// The last failure of a call.
     pub failure: Option<&'a Problem>,
+    /// Whether it has failed by its own fault within the last minutes.
+    pub failing: bool,
     /// What its newest version waits for, if it does.
     pub waiting: Option<Waiting>,
 }
@@ -111,6 +115,13 @@ type State = (&'static str, &'static str, String);
 fn loaded<'a>(known: &'a PluginState<'_>) -> (&'static str, &'a str, String) {
     match (known.problem, known.recorded) {
         (Some(problem), _) => ("False", &problem.reason, problem.message.clone()),
+        (None, _) if let Some(bytes) = known.storing => (
+            "Unknown",
+            "StoringRevision",
+            format!(
+                "The plugin is compiled. Its revision ({bytes} bytes) is still being stored: the API server takes long. Other updates don't wait for it."
+            ),
+        ),
         (None, _) if known.loading => ("Unknown", "Loading", "The plugin is being compiled and checked.".to_owned()),
         (None, recorded) if known.waiting.is_some() || recorded.is_some() => {
             let waiting = known.waiting.as_ref().map(|waiting| &waiting.digest);
@@ -177,6 +188,15 @@ fn ready(
             Some(Waiting { reason, message, .. }) => ("False", reason, message.clone()),
             None => ("Unknown", "Waiting", loaded.2.clone()),
         },
+        ("True", "True", _) if let (true, Some(failure)) = (known.failing, known.failure) => (
+            "False",
+            "Failing",
+            format!(
+                "The newest version of the plugin decides, and calls of it fail ({}): {} Its failurePolicy says who answers then. Push a fix, or run \
+                 `pointsman plugin rollback`.",
+                failure.reason, failure.message
+            ),
+        ),
         ("True", "True", _) => ("True", "Ready", "The newest version of the plugin decides.".to_owned()),
         ("False", _, _) => ("False", "NotLoaded", loaded.2.clone()),
         (_, "False", _) => ("False", active.1, active.2.clone()),
@@ -191,6 +211,7 @@ fn revision(plugin: &PolicySetPlugin, at: &Time) -> PluginRevision {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keeper::record::Origin;
     use k8s_openapi::jiff::Timestamp;
     use pointsman_crds::policy::plugin::PolicyPluginSpec;
 
@@ -200,7 +221,7 @@ mod tests {
 
     fn recorded() -> Recorded {
         let active = PolicySetPlugin { name: "a".into(), digest: "sha256:one".into(), ..PolicySetPlugin::default() };
-        Recorded { active, at: time(1), signature: None, strategy: None, previous: None }
+        Recorded { active, at: time(1), signature: None, strategy: None, previous: None, origin: Origin::default() }
     }
 
     fn conditions(status: &PolicyPluginStatus) -> Vec<(&str, &str, &str)> {
@@ -228,6 +249,22 @@ mod tests {
         plugin.status = Some(status(&plugin, &known, &time(1)));
         assert_eq!(plugin.status, Some(status(&plugin, &known, &time(2))));
         assert_eq!(conditions(plugin.status.as_ref().unwrap())[0], ("Ready", "True", "Ready"));
+    }
+
+    #[test]
+    fn a_plugin_that_fails_is_not_ready_for_as_long_as_it_does() {
+        let plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
+        let (recorded, problem) = (recorded(), Problem { reason: "Trapped".into(), message: "it trapped.".into() });
+        let known = PluginState { recorded: Some(&recorded), failure: Some(&problem), failing: true, ..PluginState::default() };
+        let failing = status(&plugin, &known, &time(1));
+        assert_eq!(conditions(&failing)[0], ("Ready", "False", "Failing"));
+        assert!(
+            failing.conditions[0].message.contains("fail (Trapped): it trapped. Its failurePolicy"),
+            "{}",
+            failing.conditions[0].message
+        );
+        let well = status(&plugin, &PluginState { failing: false, ..known }, &time(1));
+        assert_eq!(conditions(&well)[0], ("Ready", "True", "Ready"));
     }
 
     #[test]

@@ -12,7 +12,14 @@ fn missing(name: &str, order: i32, change: impl FnOnce(&mut PolicySetPlugin)) ->
     let mut active =
         PolicySetPlugin { name: name.to_owned(), order, points: vec![PolicyPoint::SchedulingScoring], weight: 1, ..Default::default() };
     change(&mut active);
-    let recorded = Recorded { active, at: Time(Timestamp::UNIX_EPOCH), signature: None, strategy: None, previous: None };
+    let recorded = Recorded {
+        active,
+        at: Time(Timestamp::UNIX_EPOCH),
+        signature: None,
+        strategy: None,
+        previous: None,
+        origin: crate::keeper::record::Origin::default(),
+    };
     LoadedPlugin { recorded, policy: Err("no revision".to_owned()), previous: None }
 }
 
