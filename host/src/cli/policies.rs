@@ -47,6 +47,9 @@ pub(super) struct PolicyArgs {
     /// The pods of how many services such an update may restart without approval. By default of none.
     #[arg(long, value_name = "NUMBER", value_parser = most, requires = "update_strategy")]
     max_restarting: Option<IntOrString>,
+    /// How many services such an update may let choose another runtime when next asked without approval. By default any number.
+    #[arg(long, value_name = "NUMBER", value_parser = most, requires = "update_strategy")]
+    max_choices: Option<IntOrString>,
     #[command(flatten)]
     cache: CacheArgs,
 }
@@ -114,11 +117,13 @@ impl PolicyArgs {
             type_,
             max_changed: self.max_changed.clone(),
             max_restarting: self.max_restarting.clone(),
+            max_choices: self.max_choices.clone(),
         });
-        if strategy.as_ref().is_some_and(|strategy| {
-            strategy.type_ != UpdateStrategyType::Guarded && (strategy.max_changed.is_some() || strategy.max_restarting.is_some())
-        }) {
-            bail!("--max-changed and --max-restarting bound a Guarded update: give --update-strategy Guarded, or leave them out");
+        let bounded = [&self.max_changed, &self.max_restarting, &self.max_choices].iter().any(|bound| bound.is_some());
+        if bounded && strategy.as_ref().is_some_and(|strategy| strategy.type_ != UpdateStrategyType::Guarded) {
+            bail!(
+                "--max-changed, --max-restarting and --max-choices bound a Guarded update: give --update-strategy Guarded, or leave them out"
+            );
         }
         let namespaces = match &self.plugin_namespaces[..] {
             [] => Namespaces::Own,

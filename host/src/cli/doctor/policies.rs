@@ -21,12 +21,13 @@ pub(super) async fn check(installation: &Installation) -> Checked {
     let rules = Api::<ValidationRule>::all(client.clone()).list(&all).await?.items;
 
     let mut findings = Vec::new();
-    let of_phase = |phase: PolicySetPhase| sets.iter().find(|set| set.status.as_ref().and_then(|status| status.phase) == Some(phase));
-    findings.push(match of_phase(PolicySetPhase::Active) {
+    let in_phase =
+        |phase: PolicySetPhase| sets.iter().filter(move |set| set.status.as_ref().and_then(|status| status.phase) == Some(phase));
+    findings.push(match in_phase(PolicySetPhase::Active).next() {
         Some(active) => Finding::ok(format!("{} decides", active.name_any())),
         None => Finding::wrong("no PolicySet is active", "see that a host leads; it records what decides"),
     });
-    if let Some(candidate) = of_phase(PolicySetPhase::Candidate) {
+    for candidate in in_phase(PolicySetPhase::Candidate) {
         let status = candidate.status.clone().unwrap_or_default();
         let why = status.message.or(status.summary).unwrap_or_default();
         let remedy = "`pointsman policy history` shows what it changes, `pointsman policy approve` activates it";

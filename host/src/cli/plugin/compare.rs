@@ -19,7 +19,7 @@ use crate::{
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgGroup, Args};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, Client, api::ListParams};
+use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_core::{
     decide::{Policies, member::Member, set::ActiveSet},
     world::ObjectKey,
@@ -199,11 +199,19 @@ impl DiffArgs {
         if let Some(given) = &self.set {
             let name = if given.starts_with("sha256:") { sets::name(given) } else { given.clone() };
             let found = api.get_opt(&name).await.with_context(|| format!("reading the PolicySet {name}"))?;
-            return found.ok_or_else(|| anyhow!("there is no PolicySet {name}; `pointsman policy history` lists those that there are"));
+            return found.ok_or_else(|| anyhow!("there is no PolicySet {name}: run `pointsman policy history` to list all sets"));
         }
         let sets = api.list(&ListParams::default()).await.context("listing the PolicySets")?.items;
         let candidate = |set: &PolicySet| set.status.as_ref().and_then(|status| status.phase) == Some(PolicySetPhase::Candidate);
-        sets.into_iter().find(candidate).context("no policy set is a candidate now; `pointsman policy history` lists those that there are")
+        let mut candidates: Vec<PolicySet> = sets.into_iter().filter(candidate).collect();
+        match candidates.len() {
+            0 => bail!("no policy set is a candidate now: run `pointsman policy history` to list all sets"),
+            1 => Ok(candidates.remove(0)),
+            _ => {
+                let names: Vec<String> = candidates.iter().map(ResourceExt::name_any).collect();
+                bail!("several policy sets are candidates: give one of them with --set: {}", names.join(", "))
+            }
+        }
     }
 
     /// The same set with these bytes in the place of those of their name.

@@ -1,8 +1,13 @@
 //! PolicyPlugins in a cluster.
 
+use crate::cli::{output::print, policy::approve_set};
 use anyhow::{Context, Error, Result, anyhow, bail};
-use kube::{Api, ResourceExt, runtime::wait::await_condition};
-use pointsman_crds::policy::plugin::{PolicyPlugin, PolicyPluginStatus};
+use clap::Args;
+use kube::{Api, Client, ResourceExt, api::ListParams, runtime::wait::await_condition};
+use pointsman_crds::policy::{
+    plugin::{PolicyPlugin, PolicyPluginStatus},
+    set::{PolicySet, PolicySetPhase},
+};
 use std::{borrow::Cow, process::ExitCode, time::Duration};
 use tokio::time::{Instant, timeout};
 
@@ -12,8 +17,22 @@ pub(super) const MANAGER: &str = "pointsman-cli";
 /// A refusal may be of what was there a moment ago: so long it must last.
 const LASTING: Duration = Duration::from_secs(3);
 
+/// The reason of Ready of an update that waits for an approval.
+const APPROVAL_NEEDED: &str = "ApprovalNeeded";
+
 /// The reasons of Ready by which a candidate gets no further without somebody's word.
-const FINAL_REASONS: [&str; 3] = ["ApprovalNeeded", "Held", "OnlyTried"];
+const FINAL_REASONS: [&str; 3] = [APPROVAL_NEEDED, "Held", "OnlyTried"];
+
+/// How a command waits for a digest to decide.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct WaitArgs {
+    /// Seconds to wait until the plugin decides; 0 does not wait
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub(super) wait: u64,
+    /// Approve the update if it waits for an approval, whatever it changes: also if no plan can be made any more
+    #[arg(long)]
+    pub(super) force: bool,
+}
 
 /// What the host has made of a digest so far.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,8 +40,8 @@ enum Outcome {
     Active,
     /// Why it can't be used.
     Refused(String),
-    /// For whose word it waits, or that it is only tried.
-    Waits(String),
+    /// For whose word it waits, or that it is only tried: the reason, and the sentence.
+    Waits(String, String),
     /// What is known meanwhile.
     Pending(String),
 }
@@ -54,11 +73,40 @@ impl Decided {
     }
 }
 
-/// Waits until a digest decides, or the host has said why it doesn't, and tells which. One that waits for somebody's word isn't waited for.
-pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin, digest: &str, seconds: u64) -> Result<Decided> {
+/// Waits until a digest decides, or the host has said why it doesn't, and tells which. One that waits for somebody's word isn't waited for, unless that
+/// word is given here.
+pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin, digest: &str, args: WaitArgs) -> Result<Decided> {
+    let name = applied.name_any();
+    let until = Instant::now() + Duration::from_secs(args.wait);
+    loop {
+        let (decided, plugin) = settle(plugins, applied, digest, until).await?;
+        return match decided {
+            Outcome::Active => Ok(Decided::Decides),
+            Outcome::Waits(reason, why) => {
+                // Another update may become active at the same time: then it is another set that waits.
+                if args.force && reason == APPROVAL_NEEDED && Instant::now() < until {
+                    approve(&plugins.clone().into_client(), &name, digest).await?;
+                    continue;
+                }
+                Ok(Decided::Waits(why))
+            }
+            Outcome::Refused(why) => bail!("the host can't use {digest}: {}{}", why.trim_end_matches('.'), meanwhile(plugin.as_ref())),
+            Outcome::Pending(state) => {
+                bail!("{digest} doesn't decide after {} s: {state}; `pointsman plugin status {name}` tells more", args.wait)
+            }
+        };
+    }
+}
+
+/// Waits until it is known what has come of a digest.
+async fn settle(
+    plugins: &Api<PolicyPlugin>,
+    applied: &PolicyPlugin,
+    digest: &str,
+    until: Instant,
+) -> Result<(Outcome, Option<PolicyPlugin>)> {
     let name = applied.name_any();
     let generation = applied.metadata.generation;
-    let until = Instant::now() + Duration::from_secs(seconds);
     let see = |plugin: Option<&PolicyPlugin>| outcome(plugin, digest, generation);
     let settled = |plugin: Option<&PolicyPlugin>| !matches!(see(plugin), Outcome::Pending(_));
     let active = |plugin: Option<&PolicyPlugin>| see(plugin) == Outcome::Active;
@@ -72,14 +120,28 @@ pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin,
         seen.with_context(watching)?;
     }
     let now = plugins.get_opt(&name).await.with_context(watching)?;
-    match see(now.as_ref()) {
-        Outcome::Active => Ok(Decided::Decides),
-        Outcome::Waits(why) => Ok(Decided::Waits(why)),
-        Outcome::Refused(why) => bail!("the host can't use {digest}: {}{}", why.trim_end_matches('.'), meanwhile(now.as_ref())),
-        Outcome::Pending(state) => {
-            bail!("{digest} doesn't decide after {seconds} s: {state}; `pointsman plugin status {name}` tells more")
-        }
+    Ok((see(now.as_ref()), now))
+}
+
+/// Approves the candidate by which a digest becomes active, unless that is done.
+async fn approve(client: &Client, plugin: &str, digest: &str) -> Result<()> {
+    let sets = Api::<PolicySet>::all(client.clone());
+    let all = sets.list(&ListParams::default()).await.context("listing the PolicySets")?.items;
+    let brings = |set: &&PolicySet| {
+        let status = set.status.as_ref();
+        status.is_some_and(|status| status.phase == Some(PolicySetPhase::Candidate))
+            && set.spec.plugins.iter().any(|bound| bound.name == plugin && bound.digest == digest)
+    };
+    // One may make other changes too, that touch the same fields.
+    let changes = |set: &&PolicySet| set.status.as_ref().map_or(0, |status| status.changes.len());
+    let Some(set) = all.iter().filter(brings).min_by_key(changes) else { return Ok(()) };
+    match approve_set(&sets, set).await {
+        Ok(()) => print(&format!("approved  {}, by --force", set.name_any())),
+        // It has changed in the meantime; what stands there now is looked at next.
+        Err(error) if error.downcast_ref::<kube::Error>().is_some_and(is_conflict) => {}
+        Err(error) => return Err(error),
     }
+    Ok(())
 }
 
 /// Reads a PolicyPlugin that must be there.
@@ -110,7 +172,9 @@ fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>)
         _ if status.candidate.as_ref().is_some_and(|candidate| candidate.digest == digest) => {
             let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
             match ready {
-                Some(ready) if FINAL_REASONS.contains(&ready.reason.as_str()) => Outcome::Waits(ready.message.clone()),
+                Some(ready) if FINAL_REASONS.contains(&ready.reason.as_str()) => {
+                    Outcome::Waits(ready.reason.clone(), ready.message.clone())
+                }
                 Some(ready) => Outcome::Pending(format!("Ready is {} ({}): {}", ready.status, ready.reason, ready.message)),
                 None => Outcome::Pending("the host says nothing of it".to_owned()),
             }
@@ -119,6 +183,10 @@ fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>)
         Some(loaded) => Outcome::Pending(format!("Loaded is {} ({}): {}", loaded.status, loaded.reason, loaded.message)),
         None => Outcome::Pending("the host says nothing of it".to_owned()),
     }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.is_conflict())
 }
 
 /// In a word how a plugin is: the reason of the condition Ready.
@@ -165,7 +233,7 @@ mod tests {
             status["conditions"].as_array_mut().unwrap().push(ready);
             seen(status)
         };
-        assert_eq!(waits("ApprovalNeeded"), Outcome::Waits("m".to_owned()));
+        assert_eq!(waits("ApprovalNeeded"), Outcome::Waits("ApprovalNeeded".to_owned(), "m".to_owned()));
         assert!(matches!(waits("UpdateIsTried"), Outcome::Pending(_)));
         assert!(matches!(outcome(None, "sha256:new", None), Outcome::Refused(_)));
     }

@@ -62,9 +62,8 @@ pub(super) struct PushArgs {
     /// Yaml prints the objects themselves.
     #[arg(short, long, value_enum, default_value_t = Form::Text, value_name = "FORM")]
     output: Form,
-    /// How many seconds to wait until the plugin decides; 0 doesn't wait.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    wait: u64,
+    #[command(flatten)]
+    waiting: live::WaitArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -164,8 +163,8 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     for stale in target.remove_after(&args.name, maps.len()).await? {
         told(&format!("deleted   ConfigMap {}/{stale}, a part of what was there before", args.namespace));
     }
-    if args.wait > 0 {
-        return Ok(live::decides(&plugins, &applied, &digest, args.wait).await?.tell(&digest, told));
+    if args.waiting.wait > 0 {
+        return Ok(live::decides(&plugins, &applied, &digest, args.waiting).await?.tell(&digest, told));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -38,9 +38,8 @@ pub(super) struct RollbackArgs {
     /// The host's own namespace, where revisions are kept.
     #[arg(long, default_value = HOST_NAMESPACE)]
     namespace: String,
-    /// How many seconds to wait until the revision decides; 0 doesn't wait.
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    wait: u64,
+    #[command(flatten)]
+    waiting: live::WaitArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -74,8 +73,8 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
     }
     let pinned = pin(&plugins, name, json!(digest), json!(rolled_back(&plugin, &digest))).await?;
     print(&format!("pinned    {name} to {digest}; run `pointsman plugin push --unpin` with a fix, or `plugin rollback {name} --resume`"));
-    if args.wait > 0 {
-        return Ok(live::decides(&plugins, &pinned, &digest, args.wait).await?.tell(&digest, print));
+    if args.waiting.wait > 0 {
+        return Ok(live::decides(&plugins, &pinned, &digest, args.waiting).await?.tell(&digest, print));
     }
     Ok(ExitCode::SUCCESS)
 }

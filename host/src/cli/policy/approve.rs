@@ -1,8 +1,11 @@
 //! `pointsman policy approve`.
 
 use super::{MANAGER, SetsArgs, find_set, list, phase};
-use crate::{cli::output::print, keeper::sets::APPROVED};
-use anyhow::{Context, Result, bail};
+use crate::{
+    cli::output::print,
+    keeper::sets::{APPROVED, NOT_COVERED},
+};
+use anyhow::{Context, Error, Result, bail};
 use clap::Args;
 use kube::{
     Api, ResourceExt,
@@ -10,11 +13,14 @@ use kube::{
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase, PolicySetStatus};
 use serde_json::json;
-use std::process::ExitCode;
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 #[derive(Args, Debug)]
 pub(super) struct ApproveArgs {
-    /// Candidate: its name, or the beginning of its digest. Required, so that you approve what you have seen
+    /// Candidate: its number, its name, or the beginning of its digest. Required, so that you approve what you have seen
     name: String,
     /// Approve before the comparison with the live subjects is done, without knowing what changes
     #[arg(long)]
@@ -44,28 +50,55 @@ pub(super) async fn run(args: ApproveArgs) -> Result<ExitCode> {
         Approvable::Approve => {}
     }
     let api = Api::<PolicySet>::all(client);
-    let digest = &set.spec.digest;
-    // Whoever has looked at it has looked at this state of it.
-    let patch = json!({"metadata": {"resourceVersion": set.resource_version(), "annotations": {APPROVED: digest}}});
-    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-    let approved = api.patch(&name, &params, &Patch::Merge(&patch)).await;
-    if let Err(kube::Error::Api(status)) = &approved
-        && status.is_conflict()
-    {
-        bail!("{name} has changed in the meantime: review it again with `pointsman policy history {name}`");
-    }
-    approved.with_context(|| format!("approving {name}"))?;
-    print(&format!("approved   {name}, {digest}"));
+    approve_set(&api, &set).await?;
+    print(&format!("approved   {name}, {}", set.spec.digest));
     if args.wait == 0 && !args.watch {
         return Ok(ExitCode::SUCCESS);
     }
+    let mut active = name;
     if args.wait > 0 {
-        super::decides(&api, &name, args.wait, |set| phase(set) != Some(PolicySetPhase::Candidate)).await?;
+        active = decides_or_successor(&api, active, args.wait).await?;
     }
     if args.watch {
-        super::follow(&api, &name, args.timeout).await?;
+        super::follow(&api, &active, args.timeout).await?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Approves a set as it was seen.
+pub(in crate::cli) async fn approve_set(sets: &Api<PolicySet>, set: &PolicySet) -> Result<()> {
+    let name = set.name_any();
+    // Whoever has looked at it has looked at this state of it.
+    let patch = json!({"metadata": {"resourceVersion": set.resource_version(), "annotations": {APPROVED: set.spec.digest}}});
+    let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
+    let approved = sets.patch(&name, &params, &Patch::Merge(&patch)).await;
+    approved.map(|_| ()).map_err(|error| match &error {
+        kube::Error::Api(status) if status.is_conflict() => Error::from(error)
+            .context(format!("{name} has changed in the meantime: review it again with `pointsman policy history {name}`")),
+        _ => Error::from(error).context(format!("approving {name}")),
+    })
+}
+
+/// Waits until a set decides, or the one that has taken its place because another update became active at the same time: the approval counts for that
+/// too, if it changes no more. Which one decides.
+async fn decides_or_successor(api: &Api<PolicySet>, mut name: String, seconds: u64) -> Result<String> {
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let settled = |set: &PolicySet| phase(set) != Some(PolicySetPhase::Candidate) || is_refused(set);
+    loop {
+        let left = until.saturating_duration_since(Instant::now()).as_secs();
+        let Err(error) = super::decides(api, &name, left, settled).await else { return Ok(name) };
+        let now = api.get_opt(&name).await.with_context(|| format!("reading {name}"))?;
+        let Some(next) = now.and_then(|set| set.status?.replaced_by) else { return Err(error) };
+        print(&format!("replaced   {name} by {next}: another set became active meanwhile"));
+        name = next;
+    }
+}
+
+/// Whether the approval of the set that it has replaced doesn't count for a set.
+fn is_refused(set: &PolicySet) -> bool {
+    let status = set.status.as_ref();
+    let message = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
+    set.annotations().get(APPROVED) != Some(&set.spec.digest) && message.contains(NOT_COVERED)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -77,7 +110,7 @@ enum Approvable {
 /// Whether an approval of a set would lead to something.
 fn may(set: &PolicySet, unseen: bool) -> Result<Approvable> {
     let name = set.name_any();
-    let PolicySetStatus { phase, message, conditions, .. } = set.status.clone().unwrap_or_default();
+    let PolicySetStatus { phase, message, conditions, replaced_by, .. } = set.status.clone().unwrap_or_default();
     let condition = |type_: &str| conditions.iter().find(|condition| condition.type_ == type_);
     match phase {
         Some(PolicySetPhase::Active) => return Ok(Approvable::Decides),
@@ -85,7 +118,10 @@ fn may(set: &PolicySet, unseen: bool) -> Result<Approvable> {
         Some(PolicySetPhase::Previous) => {
             bail!("{name} was active before and is not a candidate: run `pointsman policy rollback` to go back to it")
         }
-        Some(PolicySetPhase::Abandoned) => bail!("{name} was abandoned: {}", message.unwrap_or_default()),
+        Some(PolicySetPhase::Abandoned) => {
+            let next = replaced_by.map(|next| format!(" Review {next} with `pointsman policy history {next}`.")).unwrap_or_default();
+            bail!("{name} was abandoned: {}{next}", message.unwrap_or_default())
+        }
         None => bail!("no host has reported on {name} yet: check that one is running"),
     }
     if condition("Approved").is_some_and(|approved| approved.reason == "OnlyTried") {

@@ -1,6 +1,6 @@
 //! `pointsman policy history`.
 
-use super::{SetsArgs, find_set, list, phase_word};
+use super::{SetsArgs, find_set, list, members::members, number, phase_word};
 use crate::{
     cli::output::{OutputArgs, columns, pairs},
     keeper::reports,
@@ -10,13 +10,13 @@ use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pointsman_core::compare::Report;
-use pointsman_crds::policy::set::{BlastRadius, PolicySet, ReplayedScores};
+use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetActivation, ReplayedScores};
 use serde_json::json;
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct HistoryArgs {
-    /// Show one set in full: its name, or the beginning of its digest
+    /// Show one set in full: its number, its name, or the beginning of its digest
     name: Option<String>,
     /// List every changed subject, not only the first ones
     #[arg(long, requires = "name")]
@@ -34,12 +34,14 @@ pub(super) async fn run(args: HistoryArgs) -> Result<ExitCode> {
         args.output.print(&sets, || table(&sets, Timestamp::now()))?;
         return Ok(ExitCode::SUCCESS);
     };
-    let set = find_set(sets, name)?;
+    let set = find_set(sets.clone(), name)?;
     let report = reports::read(&client, &args.sets.namespace, &set.name_any()).await;
     // One that was made against another set tells of something else.
     let against = set.status.as_ref().and_then(|status| status.against.clone());
     let report = report.filter(|report| report.set == set.spec.digest && Some(&report.against) == against.as_ref());
-    args.output.print(&json!({ "set": set, "report": report }), || details(&set, report.as_ref(), args.subjects))?;
+    args.output.print(&json!({ "set": set, "report": report }), || {
+        details(&set, report.as_ref(), args.subjects) + "\n\n" + &members(&set, &sets)
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -59,37 +61,46 @@ fn table(sets: &[PolicySet], now: Timestamp) -> String {
         .iter()
         .map(|set| {
             let status = set.status.clone().unwrap_or_default();
-            let radius = status.blast_radius.unwrap_or_default();
+            let activation = status.activations.last();
+            // What was reported when it became active stays so.
+            let reported = activation.and_then(|activation| activation.blast_radius.clone());
+            let radius = reported.or(status.blast_radius).unwrap_or_default();
+            let summary = activation.and_then(|activation| activation.summary.clone()).or(status.summary);
             let known = radius.evaluated > 0 || radius.subjects > 0;
-            let number = |count: i64| if known { count.to_string() } else { String::new() };
+            let count = |count: i64| if known { count.to_string() } else { String::new() };
             let since = status.promoted_at.map(|at| at.0).or(set.creation_timestamp().map(|at| at.0));
             [
+                number(set),
                 set.name_any(),
                 phase_word(set),
                 since.map(|since| age(since, now)).unwrap_or_default(),
-                number(radius.restarts),
-                number(radius.objects),
-                number(radius.metadata),
-                number(radius.failed),
-                status.summary.unwrap_or_default(),
+                count(radius.restarts),
+                count(radius.objects),
+                count(radius.metadata),
+                count(radius.failed),
+                count(radius.choices),
+                summary.unwrap_or_default(),
             ]
         })
         .collect();
-    columns(["NAME", "PHASE", "AGE", "RESTARTS", "OBJECTS", "METADATA", "FAILED", "CHANGE"], &rows)
+    columns(["NUMBER", "NAME", "PHASE", "AGE", "RESTARTS", "OBJECTS", "METADATA", "FAILED", "CHOICES", "CHANGE"], &rows)
 }
 
 fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
     let status = set.status.clone().unwrap_or_default();
-    let BlastRadius { subjects, evaluated, restarts, objects, metadata, failed, scores, examples } =
+    let BlastRadius { subjects, evaluated, restarts, objects, metadata, failed, choices, scores, examples } =
         status.blast_radius.clone().unwrap_or_default();
     let mut facts = vec![
+        ("number", number(set)),
         ("name", set.name_any()),
         ("digest", set.spec.digest.clone()),
         ("phase", phase_word(set)),
         ("made by", format!("host {}", set.spec.host.version)),
     ];
-    if let Some(at) = &status.promoted_at {
-        facts.push(("active from", at.0.to_string()));
+    for (place, PolicySetActivation { at, summary, blast_radius, .. }) in status.activations.iter().enumerate() {
+        let restarts = blast_radius.as_ref().map(|radius| format!(", restarts: {}", radius.restarts)).unwrap_or_default();
+        let summary = summary.as_ref().map(|summary| format!(": {summary}")).unwrap_or_default();
+        facts.push((if place == 0 { "active from" } else { "" }, format!("{}{summary}{restarts}", at.0)));
     }
     if let Some(against) = &status.against {
         facts.push(("against", crate::keeper::sets::name(against)));
@@ -105,6 +116,7 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
     facts.push(("objects", objects.to_string()));
     facts.push(("metadata", metadata.to_string()));
     facts.push(("failed", failed.to_string()));
+    facts.push(("choices", format!("{choices} would choose another runtime when next asked")));
     if let Some(ReplayedScores { questions, best, scores, failed }) = scores {
         let told = format!("of {questions} recorded questions {best} pick another candidate, {scores} score otherwise, {failed} fail");
         facts.push(("scores", told));
@@ -113,7 +125,9 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
     let lines = if let Some(report) = report.filter(|_| all) {
         whole(report)
     } else {
-        let left = usize::try_from(restarts + objects + metadata + failed).unwrap_or_default().saturating_sub(examples.len());
+        let counted = || usize::try_from(restarts + objects + metadata + failed).unwrap_or_default();
+        let changed = report.map_or_else(counted, |report| report.changed.len() + report.omitted);
+        let left = changed.saturating_sub(examples.len());
         let more = (left > 0).then(|| format!("and {left} more: --subjects names them"));
         examples.into_iter().chain(more).collect()
     };
@@ -146,7 +160,7 @@ mod tests {
         serde_json::from_value(json!({
             "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicySet",
             "metadata": {"name": "set-aaaaaaaaaaaa", "creationTimestamp": "2026-01-01T00:00:00Z"},
-            "spec": {"digest": format!("sha256:{}", "a".repeat(64)), "host": {"version": "0.1.0", "builtins": "sha256:b"}},
+            "spec": {"digest": format!("sha256:{}", "a".repeat(64)), "number": 14, "host": {"version": "0.1.0", "builtins": "sha256:b"}},
             "status": {
                 "phase": "Candidate", "summary": "plugin a: added", "changes": ["plugin a: added", "plugin b: removed"], "message": "It waits.",
                 "blastRadius": {"subjects": 9, "evaluated": 9, "restarts": 3, "scores": {"questions": 8, "best": 2, "scores": 1, "failed": 0}, "examples": ["InferenceService n/a: pods restart"]},
@@ -161,7 +175,7 @@ mod tests {
         let table = table(&[set()], now);
         assert_eq!(
             table.lines().nth(1).unwrap(),
-            "set-aaaaaaaaaaaa   Candidate   3m    3          0         0          0        plugin a: added"
+            "#14      set-aaaaaaaaaaaa   Candidate   3m    3          0         0          0        0         plugin a: added"
         );
         let ages = [(5, "5s"), (119, "119s"), (120, "2m"), (7_300, "2h"), (172_800, "2d")];
         for (seconds, told) in ages {
@@ -186,11 +200,26 @@ mod tests {
     }
 
     #[test]
+    fn what_was_reported_of_a_set_when_it_became_active_is_printed_whatever_was_found_later() {
+        let mut set = set();
+        let radius = |restarts| BlastRadius { subjects: 9, evaluated: 9, restarts, ..BlastRadius::default() };
+        let status = set.status.as_mut().unwrap();
+        let at = serde_json::from_value(json!("2026-01-01T00:01:00Z")).unwrap();
+        status.activations =
+            vec![PolicySetActivation { at, against: None, summary: Some("then".to_owned()), blast_radius: Some(radius(4)) }];
+        status.blast_radius = Some(radius(6));
+        let table = table(&[set.clone()], "2026-01-01T00:03:00Z".parse().unwrap());
+        let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!((row[4], row[9]), ("4", "then"), "{table}");
+        assert!(details(&set, None, false).contains("2026-01-01T00:01:00Z: then, restarts: 4"));
+    }
+
+    #[test]
     fn a_set_is_found_by_the_beginning_of_its_digest() {
-        for wanted in ["set-aaaaaaaaaaaa", "aaa", "sha256:aaaaa", "set-aa"] {
+        for wanted in ["set-aaaaaaaaaaaa", "aaa", "sha256:aaaaa", "set-aa", "14", "#14"] {
             assert_eq!(find_set(vec![set()], wanted).unwrap().name_any(), "set-aaaaaaaaaaaa", "{wanted}");
         }
-        assert!(find_set(vec![set()], "set-b").unwrap_err().to_string().contains("there are set-aaaaaaaaaaaa"));
+        assert!(find_set(vec![set()], "13").unwrap_err().to_string().contains("there are #14 set-aaaaaaaaaaaa"));
         assert!(find_set(vec![set(), set()], "aa").unwrap_err().to_string().contains("several"));
         assert!(find_set(vec![set()], "set-").is_err());
     }

@@ -2,10 +2,12 @@
 
 mod approve;
 mod history;
+mod members;
 mod pace;
 
 use super::{ClusterArgs, output::print};
 use anyhow::{Context, Result, anyhow, bail};
+pub(super) use approve::approve_set;
 use clap::{Args, Subcommand};
 use futures::StreamExt;
 use kube::{
@@ -17,6 +19,9 @@ use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use std::{pin::pin, process::ExitCode, time::Duration};
 use tokio::time::timeout;
+
+/// Digits by which a set may be meant by the beginning of its digest rather than by its number.
+const SHORTEST_DIGEST: usize = 8;
 
 /// The field manager of what this command line writes.
 const MANAGER: &str = "pointsman-cli";
@@ -89,6 +94,9 @@ async fn decides(api: &Api<PolicySet>, name: &str, seconds: u64, settled: impl F
             print(&format!("active    {name} decides"));
             Ok(())
         }
+        Some(set) if phase(&set) == Some(PolicySetPhase::Candidate) => {
+            bail!("{name} doesn't decide: {}", set.status.and_then(|status| status.message).unwrap_or_default())
+        }
         Some(set) => bail!("{name} was abandoned: {}", set.status.and_then(|status| status.message).unwrap_or_default()),
         None => bail!("{name} was deleted"),
     }
@@ -138,8 +146,18 @@ fn phase_word(set: &PolicySet) -> String {
     phase(set).map(|phase| format!("{phase:?}")).unwrap_or_default()
 }
 
-/// The set that is meant by its name, its digest, or the beginning of one of them.
-fn find_set(sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
+/// The number of a set as people say it.
+fn number(set: &PolicySet) -> String {
+    set.spec.number.map(|number| format!("#{number}")).unwrap_or_default()
+}
+
+/// The set that is meant by its number, its name, its digest, or the beginning of one of them.
+fn find_set(mut sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
+    // A digest may begin with digits, but no set has as high a number.
+    let numbered = wanted.trim_start_matches('#').parse::<i64>().ok().filter(|_| wanted.len() < SHORTEST_DIGEST);
+    if let Some(place) = numbered.and_then(|number| sets.iter().position(|set| set.spec.number == Some(number))) {
+        return Ok(sets.swap_remove(place));
+    }
     let fits = |set: &PolicySet| {
         let digest = set.spec.digest.trim_start_matches("sha256:");
         let hash = wanted.trim_start_matches("sha256:").trim_start_matches("set-");
@@ -150,7 +168,7 @@ fn find_set(sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
         (Some(set), true) => Ok(set),
         (Some(_), false) => bail!("{wanted:?} is the beginning of several PolicySets: name one of them by more of its digest"),
         (None, _) => {
-            let names: Vec<String> = others.iter().map(ResourceExt::name_any).collect();
+            let names: Vec<String> = others.iter().map(|set| format!("{} {}", number(set), set.name_any()).trim().to_owned()).collect();
             let there = if names.is_empty() { "none is there".to_owned() } else { format!("there are {}", names.join(", ")) };
             Err(anyhow!("there is no PolicySet {wanted}; {there}"))
         }

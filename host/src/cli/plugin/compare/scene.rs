@@ -144,11 +144,12 @@ pub(super) fn text(report: &Report, details: &Details) -> String {
         }
         lines.push(String::new());
     }
-    let EffectCounts { restarts, objects, metadata, failed } = report.counts;
+    let EffectCounts { restarts, objects, metadata, failed, choices } = report.counts;
     let counts = [(Effect::Restarts, restarts), (Effect::Failed, failed), (Effect::Objects, objects), (Effect::Metadata, metadata)];
+    let choices = if choices > 0 { format!("; {}: {choices}", Effect::Choice.description()) } else { String::new() };
     let nothing = (Effect::Nothing, report.subjects - report.changed.len());
     let counts = counts.into_iter().chain([nothing]).map(|(effect, count)| format!("{}: {count}", effect.description()));
-    lines.push(format!("{} subjects; {}", report.subjects, counts.collect::<Vec<_>>().join(", ")));
+    lines.push(format!("{} subjects; {}{choices}", report.subjects, counts.collect::<Vec<_>>().join(", ")));
     lines.join("\n")
 }
 
@@ -187,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_restarts_pods_is_marked_and_all_is_counted() {
-        let change = |effect, place: &str| SubjectChange { effect, places: vec![place.to_owned()] };
+        let change = |effect, place: &str| SubjectChange { effect, places: vec![place.to_owned()], ..SubjectChange::default() };
         let found = [
             (key(&INFERENCE_SERVICE, "a"), change(Effect::Metadata, "Deployment a: metadata.labels.x")),
             (key(&INFERENCE_SERVICE, "b"), change(Effect::Restarts, "Deployment b: spec")),
