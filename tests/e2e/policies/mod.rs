@@ -6,6 +6,7 @@ mod delivery;
 mod failure;
 mod hosts;
 mod interfaces;
+mod keeping;
 mod refused;
 mod sources;
 mod subjects;

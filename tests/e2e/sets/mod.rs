@@ -2,7 +2,9 @@
 //! what happens.
 
 mod back;
-mod churn;
+mod choices;
+mod immediate;
+mod independent;
 pub(crate) mod leaders;
 mod oracle;
 mod pace;

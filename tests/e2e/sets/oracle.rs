@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const OF_OBJECTS: &str = "ome.io/version";
 
 /// The service that is changed to know that the host has come to the end of its queue.
-const LAST: &str = "last";
+pub(super) const LAST: &str = "last";
 
 /// A seed, and how often something was drawn by it: the same seed is the same test.
 struct Dice {
@@ -143,10 +143,10 @@ fn templating() -> [Value; 5] {
 type Objects = BTreeMap<String, Value>;
 
 /// The objects of each subject.
-type Made = BTreeMap<String, Objects>;
+pub(super) type Made = BTreeMap<String, Objects>;
 
 /// What becomes of subjects: those that aren't in it stay as they are.
-type Effects = BTreeMap<String, String>;
+pub(super) type Effects = BTreeMap<String, String>;
 
 /// An object without what controllers and the API server note of it.
 fn desired(object: DynamicObject) -> Value {
@@ -166,7 +166,7 @@ fn kinds() -> Vec<&'static Resource> {
 }
 
 /// All objects that were made for the subjects in these namespaces.
-async fn made(spaces: &[Space<'_>]) -> Made {
+pub(super) async fn made(spaces: &[Space<'_>]) -> Made {
     let ours = ListParams::default().labels(SUBJECT_KIND);
     let mut made = Made::new();
     for space in spaces {
@@ -205,7 +205,7 @@ fn effect(before: &Objects, after: &Objects) -> Option<&'static str> {
 }
 
 /// What has become of all of them.
-fn effects(before: &Made, after: &Made) -> Effects {
+pub(super) fn effects(before: &Made, after: &Made) -> Effects {
     let none = Objects::new();
     let subjects: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
     let effects = subjects.into_iter().filter_map(|subject| {
@@ -216,13 +216,15 @@ fn effects(before: &Made, after: &Made) -> Effects {
 }
 
 /// What a set's report says of the subjects in these namespaces.
-fn foretold(cluster: &PolicyCluster, set: &str, spaces: &[Space<'_>]) -> Effects {
+pub(super) fn foretold(cluster: &PolicyCluster, set: &str, spaces: &[Space<'_>]) -> Effects {
     let told: Value = serde_json::from_str(&cluster.pointsman(&["policy", "history", set, "-o", "json"]).ok()).unwrap();
     let report = &told["report"];
     let changed = report["changed"].as_array().unwrap_or_else(|| panic!("there is no report: {told:#}"));
     assert_eq!(report["omitted"], 0, "{told:#}");
     let text = |changed: &Value, field: &str| changed[field].as_str().unwrap().to_owned();
-    let ours = changed.iter().filter(|changed| spaces.iter().any(|space| changed["namespace"] == space.0.name.as_str()));
+    // What would be chosen next is no object's business.
+    let seen = changed.iter().filter(|changed| changed["effect"] != "Choice");
+    let ours = seen.filter(|changed| spaces.iter().any(|space| changed["namespace"] == space.0.name.as_str()));
     let effects = ours.map(|changed| {
         let subject = format!("{} {}/{}", text(changed, "kind"), text(changed, "namespace"), text(changed, "name"));
         (subject, text(changed, "effect"))
@@ -255,7 +257,7 @@ async fn carry_out(cluster: &PolicyCluster, client: &Client, change: &Change, th
 
 /// Waits until the host is through with all that it had to look at so far. It works on one service at a time, in the order in which they
 /// queue up, so that whoever comes last is looked at last. Twice: the first time it may have stood in the queue already, before others.
-async fn is_through(last: &Space<'_>, times: &mut u32) {
+pub(super) async fn is_through(last: &Space<'_>, times: &mut u32) {
     for _ in 0..2 {
         *times += 1;
         let replicas = 1 + *times % 2;
@@ -266,10 +268,10 @@ async fn is_through(last: &Space<'_>, times: &mut u32) {
 }
 
 /// A service: its kind, its name, and which namespace it is in.
-type Served = (&'static Resource, String, usize);
+pub(super) type Served = (&'static Resource, String, usize);
 
 /// Makes services of all sorts: of both kinds, in both namespaces, with and without what the plugins go by.
-async fn serve(spaces: &[Space<'_>], number: usize) -> Vec<Served> {
+pub(super) async fn serve(spaces: &[Space<'_>], number: usize) -> Vec<Served> {
     let mut served = Vec::new();
     for at in 0..number {
         let mut metadata = json!({"labels": {}, "annotations": {}});
@@ -297,14 +299,14 @@ async fn serve(spaces: &[Space<'_>], number: usize) -> Vec<Served> {
     served
 }
 
-async fn are_ready(spaces: &[Space<'_>], served: &[Served]) {
+pub(super) async fn are_ready(spaces: &[Space<'_>], served: &[Served]) {
     for (kind, name, space) in served {
         spaces[*space].says_of(kind, name, "Ready", "True", "Ready").await;
     }
 }
 
 /// A namespace for services of OME, with a cheaper runtime beside the one that they have.
-async fn furnished(cluster: &PolicyCluster, labels: Value) -> Space<'_> {
+pub(super) async fn furnished(cluster: &PolicyCluster, labels: Value) -> Space<'_> {
     const PRICE: &str = "cost.example.com/per-hour";
     let space = Space::on(cluster, "oracle").await;
     label(&space, labels).await;

@@ -162,16 +162,19 @@ fn names_them(cluster: &PolicyCluster, namespace: &str, set: &PolicySet) {
 
     let table = cluster.kubectl(&["get", "policysets"]).ok();
     let heading: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();
-    assert_eq!(heading, ["NAME", "PHASE", "CHANGE", "RESTARTS", "OBJECTS", "METADATA", "FAILED", "AGE"]);
+    assert_eq!(heading, ["NAME", "NUMBER", "PHASE", "CHANGE", "RESTARTS", "OBJECTS", "METADATA", "FAILED", "CHOICES", "AGE"]);
     let row = table.lines().find(|line| line.starts_with(&name)).unwrap();
     assert!(row.contains("Candidate") && row.contains("plugin cost-centre: added"), "{row}");
 
     let history = |args: &[&str]| cluster.pointsman(&[&["policy", "history"], args].concat()).ok();
     let table = history(&[]);
-    let row: Vec<&str> = table.lines().find(|line| line.starts_with(&name)).unwrap().split_whitespace().collect();
-    assert_eq!((row[1], &row[3..7]), ("Candidate", &["3", "0", "0", "0"][..]), "{table}");
+    let row: Vec<&str> = table.lines().find(|line| line.contains(&name)).unwrap().split_whitespace().collect();
+    assert_eq!((row[2], &row[4..8]), ("Candidate", &["3", "0", "0", "0"][..]), "{table}");
     assert!(table.lines().any(|line| line.contains("Active")), "{table}");
-    let told = history(&[name.as_str(), "--subjects"]);
+    // By its number, which is all that people have to say.
+    let number = row[0].trim_start_matches('#');
+    let told = history(&[number, "--subjects"]);
+    assert!(told.contains(&name), "{told}");
     assert!(told.contains("10 of 10 subjects"), "{told}");
     let named: BTreeSet<String> = told.lines().filter(|line| line.ends_with(": pods restart")).map(str::to_owned).collect();
     assert_eq!(named, golden, "{told}");
