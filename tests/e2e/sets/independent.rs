@@ -356,7 +356,9 @@ async fn three_teams_changes_and_a_rule_do_what_was_predicted_in_whatever_order_
             .await;
             is_through(&last, &mut times).await;
             assert_eq!(effects(&before, &made(&spaces).await), expected, "{name} of {order:?}, and nothing else");
-            predicted.into_values().for_each(|effect| *seen.entry(effect).or_default() += 1);
+            for effect in predicted.into_values() {
+                *seen.entry(effect).or_default() += 1;
+            }
             if count == 0 {
                 let withdrawn = waiting(&cluster, &["withdrawn"]).await;
                 cluster.delete_plugin("withdrawn").await;
