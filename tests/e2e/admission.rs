@@ -1,6 +1,7 @@
 //! The admission webhook, asked by a real API server: who writes what a rule refuses is told so, and what keeps the webhook from answering
 //! keeps nobody from writing.
 
+use crate::sets::approve_waiting;
 use k8s_openapi::{
     ByteString,
     api::{
@@ -192,7 +193,8 @@ async fn what_a_newer_rule_refuses_can_still_be_finalized_and_deleted() {
     let (host, address) = ready(&cluster).await;
     let space = cluster.namespace("newer").await.name;
     cluster.apply(&service(&space, "large", 9)).ok();
-    rule(&cluster, "few", few(8)).await;
+    // It stops the plan of a service that there is, so that it waits for somebody's approval.
+    tokio::join!(rule(&cluster, "few", few(8)), approve_waiting(&cluster));
     validating(&cluster, &address, "Ignore").await;
     trusted(&cluster).await;
     refused(&cluster, &service(&space, "other", 9), "few: 8 replicas").await;

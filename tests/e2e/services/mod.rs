@@ -7,7 +7,7 @@ mod labels;
 mod modes;
 mod neighbours;
 pub(crate) mod played;
-mod policies;
+pub(crate) mod policies;
 mod quiet;
 mod ray;
 mod scaling;

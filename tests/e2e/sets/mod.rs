@@ -20,7 +20,7 @@ use pointsman::keeper::record::{self, ActiveRecord};
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetPhase, PolicySetStatus};
 use pointsman_sandbox::digest::Digest;
-use pointsman_tests::{Host, PolicyCluster, eventually, example_plugin};
+use pointsman_tests::{Host, PolicyCluster, TestCluster, eventually, example_plugin};
 use serde_json::{Value, json};
 
 /// The plugin that carries a label of the namespace to pods.
@@ -78,6 +78,16 @@ pub(crate) async fn set_that(cluster: &PolicyCluster, what: &str, expected: impl
         sets.into_iter().find(|set| expected(set))
     })
     .await
+}
+
+/// Approves the candidate that waits for an approval, as soon as there is one.
+pub(crate) async fn approve_waiting(cluster: &TestCluster) {
+    eventually("a candidate waits for an approval", async || {
+        let sets: Vec<PolicySet> = serde_json::from_str(&cluster.pointsman(&["policy", "history", "-o", "json"]).ok()).unwrap();
+        let waiting = sets.iter().find(|set| waits(set))?;
+        Some(cluster.pointsman(&["policy", "approve", &waiting.name_any()]).ok())
+    })
+    .await;
 }
 
 /// Waits until a set is where it is expected to be.
