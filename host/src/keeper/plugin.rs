@@ -116,14 +116,17 @@ impl PluginProgress {
         if self.running { self.read_by.is_none_or(|read_by| now < read_by) } else { self.dirty || self.pending }
     }
 
-    /// What needn't be loaded once more.
+    /// What needn't be loaded once more. Once another version is being stored, what was ready before is no more.
     fn known_keys(&self) -> Vec<Digest> {
         let loaded = match &self.tried {
             Some(Tried::Loaded { key, .. }) => Some(*key),
             _ => None,
         };
-        let stored = self.unkept.as_ref().filter(|unkept| unkept.storing.is_some()).map(|unkept| unkept.key);
-        self.attempted.as_ref().map(|(key, _)| *key).into_iter().chain(loaded).chain(stored).collect()
+        let latest = match &self.unkept {
+            Some(unkept) => unkept.storing.as_ref().map(|_| unkept.key),
+            None => self.attempted.as_ref().map(|(key, _)| *key),
+        };
+        latest.into_iter().chain(loaded).collect()
     }
 }
 
@@ -167,8 +170,7 @@ impl Keeper {
         match tried {
             // What was asked for before is what nobody asks for any more.
             Tried::NotSeen => (work.ready, work.unkept) = (None, None),
-            // What it was changed to while a revision was being stored may be what was tried before that.
-            Tried::Same(key) => drop(work.unkept.take_if(|unkept| unkept.key != key)),
+            Tried::Same(_) => {}
             Tried::Loaded { key, outcome } => {
                 (work.ready, work.unkept) = (None, None);
                 match outcome {
@@ -259,5 +261,23 @@ impl Keeper {
             work.tries = work.tries.saturating_add(1);
             work.retry = Some(Instant::now() + pause);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pointsman_crds::policy::set::PolicySetPlugin;
+    use pointsman_sandbox::point::describe::Description;
+
+    #[tokio::test]
+    async fn what_was_ready_before_another_version_is_stored_is_loaded_once_more_when_it_is_asked_for_again() {
+        let member = Member::new(PolicySetPlugin::default(), Description::default(), None, None).unwrap();
+        let (former, next) = (Digest::hash(b"former"), Digest::hash(b"next"));
+        let mut work = PluginProgress { attempted: Some((former, None)), ..PluginProgress::default() };
+        assert_eq!(work.known_keys(), [former]);
+        let storing = Some(tokio::spawn(std::future::pending::<()>()).abort_handle());
+        work.unkept = Some(Unkept { key: next, member: Arc::new(member), bytes: 0, since: Instant::now(), storing });
+        assert_eq!(work.known_keys(), [next]);
     }
 }
