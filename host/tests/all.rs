@@ -9,6 +9,7 @@ mod commands;
 mod compile;
 mod config;
 mod doors;
+mod explain_cli;
 mod explain_request_cli;
 mod expressions;
 mod gateway;

@@ -178,7 +178,7 @@ fn nodes_in_a_file_show_which_pods_get_them() {
 fn explain_is_for_people_and_for_programs() {
     let folder = folder("render-cli/explain");
     fs::write(folder.join("chat.yaml"), format!("{CHAT}---\n{}", CHAT.replace("chat", "other"))).unwrap();
-    let (table, _) = ended(0, &folder, &["explain", "-f", ".", "--for", "default/chat"], "");
+    let (table, _) = ended(0, &folder, &["explain", "-f", ".", "--for", "default/chat", "--all"], "");
     for part in [
         "InferenceService default/chat\n",
         "runtime-selection (by runtime-selection sha256:",

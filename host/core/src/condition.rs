@@ -15,6 +15,12 @@ pub const CONTESTED: &str = "Contested";
 /// The reason of what serves by its former pods while new ones fail.
 pub const UPDATE_STUCK: &str = "UpdateStuck";
 
+/// The types of which True is what needs attention. `Suspended`, `Restarting` and `Failed` are a TrainingJob's.
+const ABNORMAL: [&str; 4] = [CONTESTED, "Failed", "Restarting", "Suspended"];
+
+/// A job has done what it was for: that it says so by an event is no warning.
+const COMPLETED: &str = "Completed";
+
 /// A state that is told, without a time: that is when it is first told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
@@ -59,6 +65,12 @@ impl Condition {
         Self { required_for_ready: false, ..self }
     }
 
+    /// Whether something isn't as it should be, isn't known yet, or is to be warned of.
+    pub fn needs_attention(&self) -> bool {
+        let warns = || self.emits_event && self.type_ != COMPLETED || self.reason == UPDATE_STUCK;
+        self.status.is_none_or(|status| status == ABNORMAL.contains(&self.type_)) || warns()
+    }
+
     /// One that makes an event even where it is fine.
     #[must_use]
     pub fn with_event(self) -> Self {
@@ -92,5 +104,35 @@ pub fn status_text(status: Option<bool>) -> &'static str {
         Some(true) => "True",
         Some(false) => "False",
         None => "Unknown",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_attention_depends_on_what_a_condition_is_about() {
+        let fine = [
+            Condition::satisfied("Decided", "Decided", "."),
+            Condition::no(CONTESTED, "NobodyElse", ".").optional(),
+            Condition::no("Failed", "Running", "."),
+            Condition::satisfied(COMPLETED, "Completed", ".").with_event(),
+        ];
+        for condition in fine {
+            assert!(!condition.needs_attention(), "{condition:?}");
+        }
+        let not_fine = [
+            Condition::no("Decided", "PolicyFailed", "."),
+            Condition::unknown("EngineReady", "Progressing", "."),
+            Condition::satisfied(CONTESTED, "StatusOfOthers", ".").optional(),
+            Condition::satisfied("Failed", "JobFailed", ".").optional(),
+            Condition::no("RuntimeUpToDate", "BetterRuntime", ".").optional(),
+            Condition::satisfied("Valid", "Warned", ".").with_event(),
+            Condition::satisfied("EngineReady", UPDATE_STUCK, "."),
+        ];
+        for condition in not_fine {
+            assert!(condition.needs_attention(), "{condition:?}");
+        }
     }
 }

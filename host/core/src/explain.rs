@@ -1,6 +1,13 @@
 //! Why a subject gets what it gets: the decisions of a plan, for programs. The form of this JSON is documented (docs/render.md).
 
-pub mod text;
+pub mod full;
+pub mod labels;
+mod lines;
+pub mod pod;
+pub mod summary;
+#[cfg(test)]
+mod tests;
+pub mod why;
 
 use crate::{
     decide::{

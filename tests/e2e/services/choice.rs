@@ -103,8 +103,8 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
     // What pods report meanwhile would be told by one of the two and not by the other.
     space.ready("chat").await;
     let wrote = space.writes().len();
-    let explain = |name: &str| space.0.cluster.pointsman(&["explain", name, "-n", &space.0.name, "-o", "json"]);
-    let told: Value = serde_json::from_str(&explain("isvc/chat").ok()).unwrap();
+    let explain = |words: &[&str]| space.0.cluster.pointsman(&[&["explain", "-n", &space.0.name], words].concat());
+    let told: Value = serde_json::from_str(&explain(&["isvc/chat", "-o", "json"]).ok()).unwrap();
     assert_eq!(told["subject"], json!({"kind": "InferenceService", "namespace": space.0.name, "name": "chat"}));
 
     let decisions = told["decisions"].as_array().unwrap();
@@ -127,9 +127,28 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
             assert_eq!(condition[field], live[field], "{condition}");
         }
     }
+
+    // People get the same in short, and more of it if they ask.
+    let said = explain(&["isvc/chat"]).ok();
+    let line = |begins: &str| said.lines().find(|line| line.trim_start().starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {said}"));
+    assert!(line(&format!("ServingRuntime {}/runtime ", space.0.name)).contains("selected"), "{said}");
+    assert!(line(&format!("ServingRuntime {}/better ", space.0.name)).contains(" more, for the next choice"), "{said}");
+    assert!(line("RuntimeUpToDate").contains("False, BetterRuntime"), "{said}");
+    let said = explain(&["isvc/chat", "--why", "spec.containers[0].image"]).ok();
+    assert!(said.contains("runtime (ServingRuntime runtime)"), "{said}");
+
+    // A pod says what makes it, by its own name and by that of its subject.
+    let pods = space.pods("chat").await;
+    let pod = pods.keys().find(|name| name.starts_with("chat-engine-")).unwrap();
+    let said = explain(&[&format!("pod/{pod}")]).ok();
+    assert!(said.starts_with(&format!("Pod {0}/{pod} of InferenceService {0}/chat\n", space.0.name)), "{said}");
+    assert!(said.contains("Deployment chat-engine makes it\n") && said.contains("pod-templating"), "{said}");
+    assert_eq!(explain(&["isvc/chat", "--pod", pod]).ok(), said);
+    let refused = explain(&["isvc/absent", "--pod", pod]).refused();
+    assert!(refused.contains("belongs to the InferenceService chat: name that one"), "{refused}");
     assert_eq!(space.writes().len(), wrote, "explaining writes nothing");
 
-    let said = explain("isvc/absent").refused();
+    let said = explain(&["isvc/absent"]).refused();
     assert!(said.contains("there is no InferenceService absent in the namespace"), "{said}");
 }
 

@@ -59,6 +59,20 @@ pub struct Propagated {
     pub dropped: Vec<(String, Dropped)>,
     /// Why, each with the plugin that says so.
     pub reasons: Vec<(String, Reason)>,
+    /// Who set each of the labels.
+    pub label_writers: Vec<Writer>,
+    /// Who set each of the annotations.
+    pub annotation_writers: Vec<Writer>,
+}
+
+/// The plugin that set a label or an annotation last, by its place among those that gave the answer; none for what the frame has.
+pub type Writer = Option<u16>;
+
+impl Decision<Propagated> {
+    /// The name of a writer's PolicyPlugin.
+    pub fn writer(&self, writer: Writer) -> Option<&str> {
+        self.plugins.get(usize::from(writer?)).map(|asked| asked.plugin.as_str())
+    }
 }
 
 impl CachedQuestion for Inputs {
@@ -81,9 +95,10 @@ impl CachedQuestion for Inputs {
 
     fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Propagated, Fault> {
         let (labels, annotations) = (self.labels.to_vec(), self.annotations.to_vec());
-        let mut answer = Propagated { labels, annotations, ..Propagated::default() };
+        let (label_writers, annotation_writers) = (vec![None; labels.len()], vec![None; annotations.len()]);
+        let mut answer = Propagated { labels, annotations, label_writers, annotation_writers, ..Propagated::default() };
         for (at, member) in chain.iter().enumerate() {
-            pinned.carry(member, self, &mut answer).map_err(|error| Fault { at, error })?;
+            pinned.carry(at, member, self, &mut answer).map_err(|error| Fault { at, error })?;
         }
         Ok(answer)
     }
@@ -96,7 +111,7 @@ impl Pinned<'_> {
     }
 
     /// Lets one plugin go on with the labels and annotations.
-    fn carry(&self, member: &Member, inputs: &Inputs, so_far: &mut Propagated) -> Result<(), CallError> {
+    fn carry(&self, at: usize, member: &Member, inputs: &Inputs, so_far: &mut Propagated) -> Result<(), CallError> {
         let now = inputs.now_for(member);
         let answer: Answer = self.call(Inputs::POINT, member, inputs.subject(), |plugin| {
             let (mut answer, spent) = plugin.propagate(RequestRef { now, ..inputs.request(&so_far.labels, &so_far.annotations) })?;
@@ -114,6 +129,9 @@ impl Pinned<'_> {
             }
             Ok((answer, spent))
         })?;
+        let writer = u16::try_from(at).ok();
+        so_far.label_writers = writers(&answer.labels, &so_far.labels, &so_far.label_writers, writer);
+        so_far.annotation_writers = writers(&answer.annotations, &so_far.annotations, &so_far.annotation_writers, writer);
         so_far.labels = answer.labels;
         so_far.annotations = answer.annotations;
         let plugin = || member.name().to_owned();
@@ -121,6 +139,15 @@ impl Pinned<'_> {
         so_far.reasons.extend(answer.reasons.into_iter().map(|reason| (plugin(), reason)));
         Ok(())
     }
+}
+
+/// Who has set what there is now: whoever had set it before, if it was there already, or else the plugin that was asked.
+fn writers(now: &[Placed], before: &[Placed], earlier: &[Writer], plugin: Writer) -> Vec<Writer> {
+    let writer = |placed: &Placed| {
+        let unchanged = before.iter().zip(earlier).find(|(before, _)| *before == placed);
+        unchanged.map_or(plugin, |(_, earlier)| *earlier)
+    };
+    now.iter().map(writer).collect()
 }
 
 /// What something may come from beside the layers: the plugin itself, and what the question tells of the subject.
@@ -143,4 +170,23 @@ fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stays_as_it_was_stays_that_of_whoever_set_it() {
+        let placed = |entries: &[(&str, &str)]| -> Vec<Placed> {
+            let placed = |(key, value): &(&str, &str)| Placed { key: (*key).to_owned(), value: (*value).to_owned(), layer: "x".to_owned() };
+            entries.iter().map(placed).collect()
+        };
+        let (frame, first) = (placed(&[("app", "chat")]), placed(&[("app", "chat"), ("team", "a")]));
+        let by_first = writers(&first, &frame, &[None], Some(0));
+        assert_eq!(by_first, [None, Some(0)]);
+        let second = placed(&[("app", "chat"), ("cost", "9"), ("team", "b")]);
+        assert_eq!(writers(&second, &first, &by_first, Some(1)), [None, Some(1), Some(1)]);
+        assert_eq!(writers(&first, &first, &by_first, Some(1)), by_first, "who changes nothing has set nothing");
+    }
 }

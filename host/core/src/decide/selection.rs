@@ -69,6 +69,17 @@ pub struct Selection {
     pub ranking: Vec<usize>,
     /// Whether nothing but the name decides between the first two.
     pub tie: bool,
+    /// The plugins that gave scores, in the order in which they were asked.
+    pub shares: Vec<ScoreShare>,
+}
+
+/// What one plugin adds to the scores.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct ScoreShare {
+    /// The name of its PolicyPlugin.
+    pub plugin: String,
+    /// Of each candidate, multiplied by the plugin's weight; none where it gives none.
+    pub scores: Vec<Option<f64>>,
 }
 
 /// What all plugins together say of one runtime.
@@ -131,7 +142,9 @@ impl Pinned<'_> {
 /// One exclusion excludes; scores are weighed and added up, and tie-breaks follow one another.
 fn combine(inputs: &Inputs, verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Selection {
     let mut judged: Vec<Option<Judged>> = vec![None; inputs.candidates.len()];
+    let mut shares = Vec::new();
     for (member, verdicts) in verdicts {
+        shares.extend(share(member, &verdicts));
         for (judged, verdict) in judged.iter_mut().zip(verdicts) {
             match (judged.as_mut(), verdict) {
                 (Some(Judged::Excluded { .. }), _) | (_, Verdict::Abstain) => {}
@@ -178,7 +191,17 @@ fn combine(inputs: &Inputs, verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Sele
     let mut ranking: Vec<usize> = (0..judged.len()).filter(|place| eligible(place).is_some()).collect();
     ranking.sort_by(|a, b| merit(a, b).then_with(|| name(a).cmp(&name(b))));
     let tie = matches!(&ranking[..], [first, second, ..] if merit(first, second).is_eq());
-    Selection { judged, ranking, tie }
+    Selection { judged, ranking, tie, shares }
+}
+
+/// What a plugin adds to the scores, if it gives any.
+fn share(member: &Member, verdicts: &[Verdict]) -> Option<ScoreShare> {
+    let score = |verdict: &Verdict| match verdict {
+        Verdict::Eligible(eligible) => Some(member.weight() * eligible.score),
+        Verdict::Excluded(_) | Verdict::Abstain => None,
+    };
+    let scores: Vec<Option<f64>> = verdicts.iter().map(score).collect();
+    scores.iter().any(Option::is_some).then(|| ScoreShare { plugin: member.name().to_owned(), scores })
 }
 
 /// A total order in which the two zeros are equal.
@@ -231,6 +254,8 @@ mod tests {
         assert!(matches!(&selection.judged[1], Judged::Eligible(sum) if (sum.score + 5.0).abs() < f64::EPSILON));
         assert!(matches!(&selection.judged[3], Judged::Excluded { plugin: None, reason } if reason.code == "NotJudged"));
         assert_eq!((selection.ranking, selection.tie), (vec![2, 1], false));
+        let shares: Vec<_> = selection.shares.iter().map(|share| (share.plugin.as_str(), share.scores.as_slice())).collect();
+        assert_eq!(shares, [("a", &[Some(500.0), Some(1.0), None, None][..]), ("b", &[None, Some(-6.0), Some(6.0), None])]);
     }
 
     #[test]

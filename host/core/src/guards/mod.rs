@@ -148,9 +148,7 @@ impl<'a> PlanGuard<'a> {
             namespace_labels: entries(&self.snapshot.namespace_labels),
         };
         let asked = OnceCell::new();
-        // What configures others says nothing here.
-        let plugins = provenance::plugins(object, &plan.decisions);
-        let configs: Vec<_> = set.configs().iter().filter(|(name, _)| plugins.contains(&name.as_str())).cloned().collect();
+        let configs = provenance::configs_for(object, &plan.decisions, set.configs());
         let asked = || asked.get_or_init(|| provenance::field_provenance(object, &plan.decisions, &AdminConfigs { configs: &configs }));
         let mut root = |name: &str| match name {
             "object" => Some(object.manifest().to_string().into()),

@@ -11,6 +11,7 @@ mod list;
 mod path;
 mod pod;
 mod said;
+pub mod select;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -28,7 +29,10 @@ use facts::{CONFIG, Configs, Facts};
 use labels::{MAPS, MetadataOwner, MetadataProvenance};
 use path::Path;
 use pod::PodProvenance;
-use pointsman_sandbox::{digest::Digest, point::Role};
+use pointsman_sandbox::{
+    digest::Digest,
+    point::{Role, propagation::Place},
+};
 use said::{Contents, HOST, PodLayers, fields};
 use serde_json::{Value, json};
 
@@ -135,6 +139,12 @@ pub(super) fn digests(decided: &Decided) -> [Digest; 2] {
     }
 }
 
+/// The configurations of those plugins that had a say in an object: what configures others says nothing there.
+pub fn configs_for(object: &Object, decisions: &[Decided], all: &[(String, Value)]) -> Vec<(String, Value)> {
+    let plugins = plugins(object, decisions);
+    all.iter().filter(|(name, _)| plugins.contains(&name.as_str())).cloned().collect()
+}
+
 /// The plugins that had a say in an object.
 pub(super) fn plugins<'d>(object: &Object, decisions: &'d [Decided]) -> Vec<&'d str> {
     let key = &object.key;
@@ -172,12 +182,15 @@ fn record_template<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[De
 
 /// The templates of pods in an object, and of which role in a group their pods are.
 fn templates(object: &Object) -> Vec<(&Value, Option<Role>)> {
-    let role = |group_role| match group_role {
-        GroupRole::Leader => Role::Leader,
-        GroupRole::Worker => Role::Worker,
-    };
     let found = Workload::find(object.key.resource).map(|workload| workload.templates_in(&object.body)).unwrap_or_default();
     found.into_iter().map(|(template, group_role)| (template, group_role.map(role))).collect()
+}
+
+fn role(group_role: GroupRole) -> Role {
+    match group_role {
+        GroupRole::Leader => Role::Leader,
+        GroupRole::Worker => Role::Worker,
+    }
 }
 
 /// The decision on a template of an object.
@@ -198,6 +211,26 @@ fn decided<'d>(object: &Object, decisions: &'d [Decided], role: Option<Role>) ->
     // What was taken over has the name that others gave it, and a RayCluster is decided on before it has one.
     let other = || fitting().find(|(_, inputs, _)| is_of(object, inputs.group_role.unwrap_or(inputs.role)));
     named.or_else(other).map(|(_, inputs, answer)| (inputs, answer))
+}
+
+/// The decisions on a template of an object: what its pods look like, and their labels.
+pub fn template_decisions<'d>(object: &Object, decisions: &'d [Decided], role: Option<Role>) -> Vec<&'d Decided> {
+    let key = &object.key;
+    let fits = |name: &str, decided: Option<Role>, component: Option<Role>| {
+        let is_named = name == key.name || component.is_some_and(|component| is_of(object, component));
+        is_named && role.is_none_or(|role| decided == Some(role))
+    };
+    let concerns = |decided: &&Decided| match decided {
+        Decided::Selection(..) => false,
+        Decided::Template(of, inputs, _) => {
+            of.resource == key.resource && fits(&of.name, Some(inputs.role), inputs.group_role.or(Some(inputs.role)))
+        }
+        Decided::Metadata(target, ..) => {
+            let is_of_pods = target.place == Place::PodTemplate && target.group == key.resource.group && target.kind == key.resource.kind;
+            is_of_pods && fits(&target.name, target.role, target.group_role.or(target.role))
+        }
+    };
+    decisions.iter().filter(concerns).collect()
 }
 
 /// Whether an object is part of a component of OME's, by a label that no policy has a say in.

@@ -306,7 +306,7 @@ fn with_article(kind: &str) -> String {
 }
 
 /// What could have been meant, or else what there is.
-fn hint(name: &str, known: &BTreeSet<&str>) -> String {
+pub(crate) fn hint(name: &str, known: &BTreeSet<&str>) -> String {
     if let Some(nearest) = nearest(name, known) {
         return format!("; did you mean {nearest}?");
     }

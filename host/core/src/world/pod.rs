@@ -6,6 +6,7 @@ use super::{
 };
 use crate::subject_kind::{PodLabels, SUBJECT_KINDS};
 use serde::Deserialize;
+use serde_json::Value;
 use std::borrow::Cow;
 
 /// A pod of a subject.
@@ -97,6 +98,11 @@ struct Terminated {
 
 impl Pod {
     /// Reads a live pod.
+    pub fn from_value(live: &Value) -> Self {
+        Self::from_live(&Live::parse(&live.to_string()))
+    }
+
+    /// Reads a live pod.
     pub(super) fn from_live(live: &Live<'_>) -> Self {
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
         let created = live.metadata.creation_timestamp.as_deref().map(str::to_owned);
@@ -162,15 +168,11 @@ fn failure(status: Status) -> Option<PodFailure> {
 mod tests {
     use super::*;
     use crate::subject_kind::{COMPONENT, SUBJECT};
-    use serde_json::{Value, json};
-
-    fn read(live: &Value) -> Pod {
-        Pod::from_live(&Live::parse(&live.to_string()))
-    }
+    use serde_json::json;
 
     #[test]
     fn a_container_that_keeps_ending_is_told_with_its_exit_code() {
-        let pod = read(&json!({
+        let pod = Pod::from_value(&json!({
             "metadata": {"name": "p", "labels": {SUBJECT_KIND: "InferenceService", SUBJECT: "chat", COMPONENT: "engine"}},
             "status": {"phase": "Running", "containerStatuses": [{
                 "name": "ome-container",
@@ -188,9 +190,9 @@ mod tests {
     fn a_pod_that_is_starting_has_not_failed() {
         let starting =
             json!({"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}});
-        assert_eq!(read(&starting).failure, None);
+        assert_eq!(Pod::from_value(&starting).failure, None);
         let ready = json!({"metadata": {"name": "p"}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-        assert_eq!(read(&ready).failure, None);
+        assert_eq!(Pod::from_value(&ready).failure, None);
     }
 
     #[test]
@@ -198,7 +200,7 @@ mod tests {
         let pod = json!({"metadata": {"name": "p"}, "status": {"conditions": [
             {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes are available"},
         ]}});
-        let failure = read(&pod).failure.unwrap();
+        let failure = Pod::from_value(&pod).failure.unwrap();
         assert!(!failure.started && failure.message.contains("0/3"));
     }
 }

@@ -1,19 +1,23 @@
 //! `pointsman explain`: why a service gets what it gets, why a pod went to its node, and why a request went where it did.
 
 pub(super) mod extenders;
+mod placement;
 mod pod;
 pub(super) mod remote;
 mod request;
 
 use super::{
     live::{self, ViewArgs},
-    offline::Planned,
+    offline::{Offline, Planned},
     output::{Output, print},
     render::{read, report_held},
 };
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand};
-use pointsman_core::explain;
+use pointsman_core::{
+    explain::{self, why},
+    guards::provenance::select::FieldPath,
+};
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]
@@ -21,16 +25,37 @@ use std::process::ExitCode;
 pub(super) struct ExplainArgs {
     #[command(subcommand)]
     other: Option<Other>,
-    /// A service of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat; or a pod that `pointsman scheduler-extender` has placed,
-    /// such as pod/llama-chat-0. Without one, the services in the files.
+    /// A subject of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat; or a pod, such as pod/llama-chat-0. Without one, the
+    /// subjects in the files.
     #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir", "nodes"])]
     subject: Option<String>,
+    #[command(flatten)]
+    part: PartArgs,
     /// Of a pod: the scheduler extender's port of --listen, such as 127.0.0.1:8080 after `kubectl port-forward`; may be repeated. By default the
     /// API server asks the extenders in the host's namespace.
     #[arg(long, value_name = "ADDRESS:PORT", requires = "subject")]
     extender: Vec<String>,
     #[command(flatten)]
     view: ViewArgs,
+}
+
+/// What is printed in the place of a summary.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+struct PartArgs {
+    /// Print everything that was decided: each change of a pod's template, each label and annotation, all conditions.
+    #[arg(long)]
+    all: bool,
+    /// Print the labels and annotations of each object, with the layer that each comes from and the plugin that set it.
+    #[arg(long)]
+    labels: bool,
+    /// Print what concerns one pod of the subject: its state, what makes it, and why it went to its node.
+    #[arg(long, value_name = "NAME", requires = "subject")]
+    pod: Option<String>,
+    /// Print who requested a field of the planned objects or of their pods and which plugin set it, such as spec.containers[0].args,
+    /// spec.template.spec.containers[main].image or spec.replicas.
+    #[arg(long, value_name = "FIELD")]
+    why: Option<FieldPath>,
 }
 
 /// What else is explained.
@@ -40,39 +65,78 @@ enum Other {
     Request(request::RequestArgs),
 }
 
+/// What the summary doesn't have.
+const MORE: &str = "--all prints everything, --labels labels, --pod NAME one pod, --why FIELD who requested a field";
+
 pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
     if let Some(Other::Request(args)) = &args.other {
         return request::run(args).await;
     }
-    if let Some(name) = args.subject.as_deref().and_then(pod::parse) {
-        return pod::run(name, &args.view, &args.extender).await;
+    let ExplainArgs { part, view, extender, .. } = &args;
+    let subject = args.subject.as_deref();
+    match (subject.and_then(pod::parse), subject.zip(part.pod.as_deref())) {
+        (Some(_), _) if part.all || part.labels || part.pod.is_some() || part.why.is_some() => {
+            bail!("--all, --labels, --pod and --why are for subjects: name the one that the pod belongs to as KIND/NAME")
+        }
+        (Some(name), _) => return pod::run(name, None, view, extender).await,
+        (None, Some((subject, name))) => return pod::run(name, Some(subject), view, extender).await,
+        (None, None) if !extender.is_empty() => bail!("--extender is for pods: name one as pod/NAME, or with --pod NAME"),
+        (None, None) => {}
     }
-    if !args.extender.is_empty() {
-        bail!("--extender is for pods: name one as pod/NAME");
+    if part.labels && view.output.output == Output::Json {
+        bail!("-o json prints the whole record: leave out --labels");
     }
-    let ViewArgs { offline: given, cache, output, .. } = &args.view;
-    let offline = match &args.subject {
-        Some(subject) => live::read(subject, &args.view).await?,
-        None if given.files.is_empty() => {
+    let offline = match subject {
+        Some(subject) => live::read(subject, view).await?,
+        None if view.offline.files.is_empty() => {
             bail!("nothing to explain: give KIND/NAME of a subject in the cluster, or files with -f FILE")
         }
-        None => read(given, cache)?,
+        None => read(&view.offline, &view.cache)?,
     };
     let plans = tokio::task::block_in_place(|| offline.plans());
-    let text = explained(&plans, output.output)?;
+    let text = explained(&offline, &plans, part, view.output.output)?;
     if !text.is_empty() {
         print(&text);
     }
     Ok(if args.subject.is_some() { ExitCode::SUCCESS } else { report_held(&plans) })
 }
 
-fn explained(plans: &[Planned], output: Output) -> Result<String> {
+fn explained(offline: &Offline, plans: &[Planned], part: &PartArgs, output: Output) -> Result<String> {
+    if let Some(path) = &part.why {
+        return fields(offline, plans, path, output);
+    }
     let mut lines = Vec::new();
     for Planned { subject, plan } in plans {
         lines.push(match output {
-            Output::Table => explain::text::text(subject, plan),
             Output::Json => serde_json::to_string(&explain::json(subject, plan))?,
+            Output::Table if part.all => explain::full::text(subject, plan),
+            Output::Table if part.labels => explain::labels::text(subject, plan),
+            Output::Table => explain::summary::text(subject, plan),
         });
     }
+    if output == Output::Table && !part.all && !part.labels && !lines.is_empty() {
+        lines.push(MORE.to_owned());
+    }
     Ok(lines.join("\n"))
+}
+
+/// Who asked for the fields at a path, of the subjects that have it.
+fn fields(offline: &Offline, plans: &[Planned], path: &FieldPath, output: Output) -> Result<String> {
+    let set = offline.policies.active();
+    let (mut lines, mut missing) = (Vec::new(), None);
+    for Planned { subject, plan } in plans {
+        match why::find(subject, plan, set.configs(), path) {
+            Ok(found) => lines.push(match output {
+                Output::Json => serde_json::to_string(&found.json())?,
+                Output::Table => found.text(),
+            }),
+            Err(error) => {
+                missing.get_or_insert(error);
+            }
+        }
+    }
+    match missing {
+        Some(missing) if lines.is_empty() => bail!(missing),
+        _ => Ok(lines.join("\n")),
+    }
 }

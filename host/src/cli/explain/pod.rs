@@ -1,25 +1,19 @@
-//! `pointsman explain pod/NAME`: why a pod went to its node, as the scheduler extender has recorded it.
+//! `pointsman explain pod/NAME`, and `pointsman explain KIND/NAME --pod NAME`: the state of a pod, what makes it, and why it went to its node.
 
 use super::{
     super::{
-        live::ViewArgs,
-        output::{Output, columns, print},
+        live::{self, ViewArgs, parse_subject},
+        offline::Planned,
+        output::{Output, print},
     },
-    extenders::{ExtenderSource, ask_all, failure},
+    extenders::failure,
+    placement::{self, NoPlacement},
 };
-use crate::scheduler_extender::placements::{ExplainedNode, PlacementsAnswer};
-use anyhow::{Result, bail};
-use k8s_openapi::jiff::Timestamp;
-use pointsman_core::placement::record::{Placement, RankedNode};
-use pointsman_sandbox::text::printable_line;
-use std::{collections::BTreeMap, fmt::Write as _, process::ExitCode};
-
-/// How many of the best nodes are explained, beside the chosen one.
-const EXPLAINED: usize = 3;
-
-/// How many nodes the table has, and how many names a sentence.
-const MAX_ROWS: usize = 20;
-const MAX_NAMES: usize = 5;
+use anyhow::{Context, Result, anyhow, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use pointsman_core::{explain, resource::Resource};
+use std::process::ExitCode;
 
 /// The name of a pod, if KIND/NAME is one.
 pub(super) fn parse(subject: &str) -> Option<&str> {
@@ -28,182 +22,70 @@ pub(super) fn parse(subject: &str) -> Option<&str> {
     Some(name).filter(|name| is_pod && !name.is_empty() && !name.contains('/'))
 }
 
-pub(super) async fn run(name: &str, view: &ViewArgs, extenders: &[String]) -> Result<ExitCode> {
-    let namespace = &view.offline.namespace;
-    let sources = if extenders.is_empty() {
-        ExtenderSource::find(view.cluster.connect().await?, &view.offline.host_namespace).await?
-    } else {
-        ExtenderSource::at(extenders)?
+/// Explains a pod: of a subject that is named, or of whichever it belongs to.
+pub(super) async fn run(name: &str, subject: Option<&str>, view: &ViewArgs, extenders: &[String]) -> Result<ExitCode> {
+    let subject = subject.map(parse_subject).transpose()?;
+    let placed = match placement::find(name, view, extenders).await {
+        // Whoever names an extender asks about the node.
+        Err(NoPlacement::Unanswered(error)) if !extenders.is_empty() => return Err(error),
+        placed => placed,
     };
-    let pod = [("namespace", namespace.as_str()), ("name", name), ("limit", "1")];
-    let answers = ask_all(&sources, &pod).await?;
-    let names = answers.iter().map(|(source, _)| source.name.as_str()).collect::<Vec<_>>().join(", ");
-    // Of several schedulers one places pods at a time, and another may have before.
-    let recorded = answers.into_iter().filter_map(|(source, answer)| Some((answer.placements.first()?.at, source, answer)));
-    let Some((at, source, mut answer)) = recorded.max_by_key(|(at, ..)| *at) else {
-        let scope = "it places pods of subjects, and those that its settings select";
-        bail!("{names} has recorded no placement of the pod {namespace}/{name}: only the last ones are recorded, and {scope}");
+    if view.output.output == Output::Json {
+        print(&serde_json::to_string_pretty(&placed.map_err(NoPlacement::into_error)?)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let planned = planned(name, subject, view).await;
+    let text = match (planned, placed) {
+        (Ok(planned), Ok(placed)) => [planned, Some(placement::text(&placed))].into_iter().flatten().collect::<Vec<_>>().join("\n"),
+        (Ok(Some(planned)), Err(missing)) => {
+            eprintln!("its node isn't explained: {}", failure(&missing.into_error()));
+            planned
+        }
+        (Ok(None), Err(missing)) => return Err(missing.into_error()),
+        (Err(error), Ok(placed)) if subject.is_none() => {
+            eprintln!("what makes the pod isn't explained: {}", failure(&error));
+            placement::text(&placed)
+        }
+        (Err(error), _) => return Err(error),
     };
-    let nodes: Vec<String> = answer.placements.first().map(explained_nodes).unwrap_or_default();
-    let explain = nodes.iter().map(|node| ("explain", node.as_str()));
-    let query: Vec<(&str, &str)> = pod.into_iter().chain(explain).collect();
-    match source.ask(&query).await {
-        // What is recorded meanwhile isn't what was asked about.
-        Ok(explained) if explained.placements.first().is_some_and(|newer| newer.at == at) => answer = explained,
-        Ok(_) => {}
-        Err(error) => eprintln!("scores aren't explained: {}", failure(&error)),
-    }
-    match view.output.output {
-        Output::Table => print(&text(&answer)),
-        Output::Json => print(&serde_json::to_string_pretty(&answer)?),
-    }
+    print(&text);
     Ok(ExitCode::SUCCESS)
 }
 
-/// The nodes whose scores are explained: the best ones, and the chosen one.
-fn explained_nodes(placement: &Placement) -> Vec<String> {
-    let scored = placement.ranked().into_iter().filter(|candidate| candidate.score.is_some());
-    let mut nodes: Vec<String> = scored.take(EXPLAINED).map(|candidate| candidate.node.to_owned()).collect();
-    if let Some(chosen) = placement.chosen.as_ref().filter(|chosen| placement.nodes.contains(chosen) && !nodes.contains(chosen)) {
-        nodes.push(chosen.clone());
-    }
-    nodes
-}
-
-fn text(answer: &PlacementsAnswer) -> String {
-    let Some(placement) = answer.placements.first() else { return String::new() };
-    let Placement { namespace, name, set, plugins, excluded, chosen, .. } = placement;
-    let at = i64::try_from(placement.at).ok().and_then(|at| Timestamp::from_second(at).ok());
-    let at = at.map_or_else(|| placement.at.to_string(), |at| at.to_string());
-    let mut text = format!("pod {namespace}/{name}, asked about at {at}\nscored by {} of the policy set {set}\n\n", plugins.join(", "));
-    let ranked = placement.ranked();
-    let cells = |RankedNode { node, score, rank, .. }: &RankedNode<'_>| {
-        let score = score.map_or_else(|| "excluded".to_owned(), |score| format!("{score:.4}"));
-        let mark = if chosen.as_deref() == Some(*node) { "*" } else { "" };
-        [printable_line(node), score, rank.to_string(), mark.to_owned()]
+/// What the plan of the pod's subject says of it; nothing for one that belongs to no subject.
+async fn planned(name: &str, wanted: Option<(&'static Resource, &str)>, view: &ViewArgs) -> Result<Option<String>> {
+    let namespace = &view.offline.namespace;
+    let pods: Api<Pod> = Api::namespaced(view.cluster.connect().await?, namespace);
+    let found = pods.get_opt(name).await.with_context(|| format!("reading the pod {namespace}/{name}"))?;
+    let live = found.map(serde_json::to_value).transpose().context("reading what the API server says")?;
+    let subject = live.as_ref().and_then(explain::pod::subject);
+    let (live, kind, subject) = match (live, subject, wanted) {
+        (None, ..) => bail!("there is no pod {name} in the namespace {namespace}: `kubectl get pods -n {namespace}` lists them"),
+        (Some(live), Some((kind, subject)), wanted) => {
+            let theirs = wanted.is_none_or(|wanted| wanted == (kind.resource, subject.as_str()));
+            if !theirs {
+                bail!("the pod {namespace}/{name} belongs to the {} {subject}: name that one", kind.resource.kind);
+            }
+            (live, kind, subject)
+        }
+        (Some(_), None, Some((resource, wanted))) => {
+            bail!("the pod {namespace}/{name} doesn't belong to the {} {wanted}: it has no label of a subject", resource.kind)
+        }
+        (Some(_), None, None) => return Ok(None),
     };
-    let is_shown = |at: usize, node: &str| at < MAX_ROWS || chosen.as_deref() == Some(node);
-    let shown = ranked.iter().enumerate().filter(|(at, candidate)| is_shown(*at, candidate.node));
-    let shown: Vec<[String; 4]> = shown.map(|(_, candidate)| cells(candidate)).collect();
-    text += &columns(["NODE", "SCORE", "RANK", "CHOSEN"], &shown);
-    let further = ranked.len() - shown.len() + placement.nodes_left_out;
-    if further > 0 {
-        line(&mut text, &format!("and {}", further_nodes(further)));
-    }
-    match chosen {
-        None => line(&mut text, "The pod has no node yet."),
-        Some(chosen) if !placement.nodes.contains(chosen) => {
-            line(&mut text, &format!("The scheduler chose {}, whose score isn't recorded.", printable_line(chosen)));
-        }
-        Some(_) => {}
-    }
-    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (node, why) in excluded {
-        reasons.entry(why).or_default().push(node);
-    }
-    for (why, nodes) in reasons {
-        let more = if nodes.len() > MAX_NAMES { format!(" and {} more", nodes.len() - MAX_NAMES) } else { String::new() };
-        let names = nodes.iter().take(MAX_NAMES).copied().collect::<Vec<_>>().join(", ");
-        line(&mut text, &format!("left out, because {}: {}{more}", printable_line(why), printable_line(&names)));
-    }
-    if placement.excluded_left_out > 0 {
-        line(&mut text, &format!("left out, for reasons that aren't recorded: {}", further_nodes(placement.excluded_left_out)));
-    }
-    for node in &answer.explained {
-        text += &reasons_of(node);
-    }
-    if let Some(note) = &answer.note {
-        line(&mut text, &format!("\nScores aren't explained: {}", printable_line(note)));
-    }
-    text
-}
-
-/// The parts of a node's score, a line each.
-fn reasons_of(ExplainedNode { node, plugins }: &ExplainedNode) -> String {
-    let mut text = format!("\n{}\n", printable_line(node));
-    for by in plugins {
-        if let Some(problem) = &by.problem {
-            line(&mut text, &format!("  {}: {}", by.plugin, printable_line(problem)));
-        }
-        for term in &by.terms {
-            let value = term.value.map(|value| format!(" {value:+.4}")).unwrap_or_default();
-            line(&mut text, &format!("  {} {}{value}: {}", by.plugin, printable_line(&term.code), printable_line(&term.message)));
-        }
-    }
-    text
-}
-
-fn further_nodes(number: usize) -> String {
-    if number == 1 { "1 further node".to_owned() } else { format!("{number} further nodes") }
-}
-
-fn line(text: &mut String, line: &str) {
-    // A text takes all that is written.
-    writeln!(text, "{line}").ok();
+    let offline = live::read(&format!("{}/{subject}", kind.resource.plural), view).await?;
+    let plans = tokio::task::block_in_place(|| offline.plans());
+    let Planned { subject, plan } = plans.first().ok_or_else(|| anyhow!("the {} {subject} is being deleted", kind.resource.kind))?;
+    Ok(Some(explain::pod::text(subject, plan, &live)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
-
-    fn answer() -> PlacementsAnswer {
-        let placement = json!({
-            "at": 1_700_000_000, "namespace": "ml", "name": "llama-0", "uid": "u", "set": "sha256:ab", "plugins": ["scheduling-scoring"],
-            "features": ["pods"], "nodes": ["a", "b", "c", "d", "x"], "values": [1, 2, 3, 4, null],
-            "scores": [0.25, 0.75, 0.5, 0.1, null], "ranks": [8, 10, 9, 7, 0], "excluded": {"x": "the policy p excludes the node"},
-            "chosen": "d",
-        });
-        let terms = json!([{"code": "Locality", "message": "the node has the model", "value": 0.5}, {"code": "Note", "message": "as is"}]);
-        let explained = json!([{"node": "b", "plugins": [{"plugin": "p", "terms": terms}, {"plugin": "q", "problem": "it trapped"}]}]);
-        serde_json::from_value(json!({"placements": [placement], "explained": explained})).unwrap()
-    }
 
     #[test]
     fn a_pod_is_named_as_kubectl_takes_it() {
         assert_eq!((parse("pod/a"), parse("Pods/a"), parse("po/a")), (Some("a"), Some("a"), Some("a")));
         assert_eq!((parse("isvc/a"), parse("pod/"), parse("pod/a/b"), parse("a")), (None, None, None, None));
-    }
-
-    #[test]
-    fn the_best_nodes_and_the_chosen_one_are_explained() {
-        assert_eq!(explained_nodes(&answer().placements[0]), ["b", "c", "a", "d"]);
-        let best = Placement { chosen: Some("c".to_owned()), ..answer().placements.remove(0) };
-        assert_eq!(explained_nodes(&best), ["b", "c", "a"]);
-    }
-
-    #[test]
-    fn a_placement_is_a_table_with_reasons() {
-        let expected = "pod ml/llama-0, asked about at 2023-11-14T22:13:20Z\n\
-            scored by scheduling-scoring of the policy set sha256:ab\n\n\
-            NODE   SCORE      RANK   CHOSEN\n\
-            b      0.7500     10\n\
-            c      0.5000     9\n\
-            a      0.2500     8\n\
-            d      0.1000     7      *\n\
-            x      excluded   0\n\
-            left out, because the policy p excludes the node: x\n\
-            \nb\n\
-            \x20 p Locality +0.5000: the node has the model\n\
-            \x20 p Note: as is\n\
-            \x20 q: it trapped\n";
-        assert_eq!(text(&answer()), expected);
-        let mut unplaced = answer();
-        unplaced.placements[0].chosen = None;
-        unplaced.note = Some("another policy set decides now".to_owned());
-        let said = text(&unplaced);
-        assert!(said.contains("The pod has no node yet.\n") && said.ends_with("Scores aren't explained: another policy set decides now\n"));
-    }
-
-    #[test]
-    fn what_was_left_out_is_counted_and_a_chosen_node_among_it_is_named() {
-        let mut large = answer();
-        let placement = &mut large.placements[0];
-        (placement.nodes_left_out, placement.excluded_left_out, placement.chosen) = (1, 300, Some("far".to_owned()));
-        let said = text(&large);
-        let rows = "x      excluded   0\nand 1 further node\nThe scheduler chose far, whose score isn't recorded.\n";
-        assert!(said.contains(rows), "{said}");
-        assert!(said.contains(": x\nleft out, for reasons that aren't recorded: 300 further nodes\n"), "{said}");
-        assert_eq!(explained_nodes(&large.placements[0]), ["b", "c", "a"]);
     }
 }

@@ -39,9 +39,7 @@ pub(super) enum MetadataOwner {
 #[derive(Clone, Copy)]
 pub(super) struct MetadataProvenance<'d> {
     inputs: &'d Inputs,
-    answer: &'d Propagated,
-    /// The plugin, if there is but one: of several the answer doesn't tell which one it was.
-    only: Option<&'d str>,
+    decision: &'d Decision<Propagated>,
 }
 
 impl<'d> MetadataProvenance<'d> {
@@ -66,12 +64,18 @@ impl<'d> MetadataProvenance<'d> {
         let named = fitting().find(|(target, ..)| target.name == object.key.name);
         // What was taken over has the name that others gave it, and a RayCluster's pods are decided on before it has one.
         let other = || fitting().find(|(target, ..)| target.group_role.or(target.role).is_some_and(|role| is_of(object, role)));
-        named.or_else(other).map(|(_, inputs, decision)| Self::new(inputs, decision))
+        named.or_else(other).map(|(_, inputs, decision)| Self { inputs, decision })
     }
 
-    fn new(inputs: &'d Inputs, decision: &'d Decision<Propagated>) -> Self {
-        let only = decision.plugins.first().filter(|_| decision.plugins.len() == 1).map(|asked| asked.plugin.as_str());
-        Self { inputs, answer: &decision.answer, only }
+    /// The plugin that set a label or an annotation.
+    pub(super) fn writer(&self, map: &str, key: &str) -> Option<&'d str> {
+        let answer = &self.decision.answer;
+        let (placed, writers) = match map {
+            "labels" => (&answer.labels, &answer.label_writers),
+            _ => (&answer.annotations, &answer.annotation_writers),
+        };
+        let at = placed.binary_search_by(|placed| placed.key.as_str().cmp(key)).ok()?;
+        self.decision.writer(*writers.get(at)?)
     }
 
     /// Tells of one of the maps. What isn't as the policies have answered, the host has put there.
@@ -90,8 +94,9 @@ impl<'d> MetadataProvenance<'d> {
             }
             all
         });
+        let answer = &self.decision.answer;
         let (frame, answer) =
-            if labels { (&*self.inputs.labels, &self.answer.labels) } else { (&*self.inputs.annotations, &self.answer.annotations) };
+            if labels { (&*self.inputs.labels, &answer.labels) } else { (&*self.inputs.annotations, &answer.annotations) };
         for (key, value) in value.as_object().into_iter().flat_map(fields) {
             walk.path.enter(key);
             let text = value.as_str().unwrap_or_default();
@@ -110,7 +115,7 @@ impl<'d> MetadataProvenance<'d> {
                 if by.is_empty() {
                     plugin = match &mut writers {
                         Some((writers, start)) if placed(frame, Some(TEMPLATE)) => writers.last(walk.path.behind(*start), value),
-                        _ => self.only.map(str::to_owned),
+                        _ => self.writer(map, key).map(str::to_owned),
                     };
                 }
             }

@@ -1,5 +1,6 @@
 mod builtin;
 mod hostile;
+mod select;
 
 use super::*;
 use crate::{

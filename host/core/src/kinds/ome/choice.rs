@@ -290,7 +290,7 @@ fn nothing_suits(candidates: &[Candidate], selection: &Selection) -> String {
     }
     let more = match excluded.len().saturating_sub(MAX_RUNTIMES_LISTED) {
         0 => String::new(),
-        more => format!(" And {more} more, which `pointsman explain` lists."),
+        more => format!(" And {more} more, which `pointsman explain --all` lists."),
     };
     format!("No runtime suits the model. {}{more}", excluded[..excluded.len().min(MAX_RUNTIMES_LISTED)].join(" "))
 }

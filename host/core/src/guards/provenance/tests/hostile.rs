@@ -443,7 +443,8 @@ fn labels_are_asked_for_by_the_layers_of_their_own_question() {
             labels: Digested::new(frame).unwrap(),
             ..propagation::Inputs::default()
         };
-        let answer = propagation::Propagated { labels, ..propagation::Propagated::default() };
+        let label_writers = vec![Some(0); labels.len()];
+        let answer = propagation::Propagated { labels, label_writers, ..propagation::Propagated::default() };
         Decided::Metadata(target, inputs, Arc::new(decision(answer, &["propagates"])))
     };
     // That a plugin names a layer makes no wish of it.

@@ -1,6 +1,10 @@
-//! The same for people.
+//! Everything that was decided, for people.
 
-use super::{conditions, number, selected};
+use super::{
+    conditions,
+    lines::{cut, line, role, table, word},
+    number, selected,
+};
 use crate::{
     decide::{
         AskedPlugin, FailedPlugin, propagation,
@@ -10,14 +14,9 @@ use crate::{
     plan::{Decided, Plan},
     world::{ObjectKey, Subject},
 };
-use pointsman_sandbox::point::{Reason, Role, propagation::Placed, selection::Candidate};
-use serde::Serialize;
-use std::fmt::Write;
+use pointsman_sandbox::point::{Reason, propagation::Placed, selection::Candidate};
 
-/// How much of a value is shown in a line.
-const VALUE: usize = 100;
-
-/// Everything that is told of a subject's plan.
+/// Everything that was decided about a subject.
 pub fn text(subject: &Subject, plan: &Plan) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let mut text = format!("{} {namespace}/{name}\n", resource.kind);
@@ -103,7 +102,7 @@ fn template(text: &mut String, answer: &templating::Templated) {
             let operation = &step.operation;
             let what = match &operation.value {
                 Some(value) => format!("{} = {}", operation.path, cut(value)),
-                None => format!("{} is taken away", operation.path),
+                None => format!("{} is removed", operation.path),
             };
             [what, format!("{} ({})", operation.layer, step.plugin)]
         })
@@ -133,56 +132,4 @@ fn metadata(text: &mut String, answer: &propagation::Propagated) {
         })
         .collect();
     table(text, &dropped);
-}
-
-/// A value of few words as the JSON has it.
-fn word(value: &impl Serialize) -> String {
-    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
-}
-
-fn role(role: Option<Role>, group: Option<Role>) -> String {
-    match (role, group) {
-        (Some(role), Some(group)) => format!("{} of the {}", word(&role), word(&group)),
-        (Some(role), None) => word(&role),
-        _ => String::new(),
-    }
-}
-
-/// In one line, and not endless.
-fn cut(value: &str) -> String {
-    let value: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if value.chars().count() <= VALUE { value } else { value.chars().take(VALUE - 1).chain(['\u{2026}']).collect() }
-}
-
-fn line(text: &mut String, depth: usize, words: &str) {
-    // Writing to a String can't fail.
-    writeln!(text, "{:depth$}{words}", "", depth = depth * 2).ok();
-}
-
-/// Columns, each as wide as its widest cell; the last as it is.
-fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    for row in rows {
-        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        line(text, 1, cells.join("   ").trim_end());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn columns_are_padded_and_values_cut() {
-        let mut text = String::new();
-        table(&mut text, &[["a".to_owned(), "b".to_owned()], ["ccc".to_owned(), String::new()]]);
-        assert_eq!(text, "  a     b\n  ccc\n");
-        assert_eq!(cut(&"x".repeat(200)).chars().count(), VALUE);
-        assert_eq!(cut("a\nb"), "a b");
-    }
 }

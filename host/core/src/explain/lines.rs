@@ -1,0 +1,134 @@
+//! Lines of text: columns, cut and wrapped.
+
+use super::number;
+use pointsman_sandbox::point::Role;
+use serde::Serialize;
+use std::fmt::Write;
+
+/// How wide a screen is taken to be.
+pub(super) const WIDTH: usize = 100;
+
+/// How much of a value is shown in a line.
+const VALUE: usize = 100;
+
+pub(super) fn line(text: &mut String, depth: usize, words: &str) {
+    // Writing to a String can't fail.
+    writeln!(text, "{:depth$}{words}", "", depth = depth * 2).ok();
+}
+
+/// Columns, each as wide as its widest cell; the last as it is.
+pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+    for row in columns(rows) {
+        line(text, 1, &row);
+    }
+}
+
+/// The same, cut at the edge of the screen.
+pub(super) fn cut_table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+    for row in columns(rows) {
+        line(text, 1, &shortened(&row, WIDTH - 2));
+    }
+}
+
+fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
+    let mut widths = [0; N];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = (*width).max(cell.chars().count());
+        }
+    }
+    let row = |row: &[String; N]| {
+        let cells: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        cells.join("   ").trim_end().to_owned()
+    };
+    rows.iter().map(row).collect()
+}
+
+/// Words in as many lines as they need, each no longer than the screen is wide unless a word is.
+pub(super) fn wrapped(text: &mut String, depth: usize, words: &str) {
+    let mut row = String::new();
+    for word in words.split_whitespace() {
+        let length = depth * 2 + row.chars().count() + 1 + word.chars().count();
+        if !row.is_empty() && length > WIDTH {
+            line(text, depth, &row);
+            row.clear();
+        }
+        if !row.is_empty() {
+            row.push(' ');
+        }
+        row.push_str(word);
+    }
+    line(text, depth, &row);
+}
+
+/// A value in one line, and not endless.
+pub(super) fn cut(value: &str) -> String {
+    let value: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    shortened(&value, VALUE)
+}
+
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width - 1).collect();
+    format!("{}\u{2026}", kept.trim_end())
+}
+
+/// A value of few words as the JSON has it.
+pub(super) fn word(value: &impl Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}
+
+pub(super) fn role(role: Option<Role>, group: Option<Role>) -> String {
+    match (role, group) {
+        (Some(role), Some(group)) => format!("{} of the {}", word(&role), word(&group)),
+        (Some(role), None) => word(&role),
+        _ => String::new(),
+    }
+}
+
+/// A score with no more digits than tell two apart that people mean to be different.
+pub(super) fn score(score: f64) -> String {
+    number((score * 1000.0).round() / 1000.0).to_string()
+}
+
+/// A number of things.
+pub(super) fn count(number: usize, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_padded_and_values_cut() {
+        let mut text = String::new();
+        table(&mut text, &[["a".to_owned(), "b".to_owned()], ["ccc".to_owned(), String::new()]]);
+        assert_eq!(text, "  a     b\n  ccc\n");
+        assert_eq!(cut(&"x".repeat(200)).chars().count(), VALUE);
+        assert_eq!(cut("a\nb"), "a b");
+        let mut text = String::new();
+        cut_table(&mut text, &[["a".to_owned(), "b ".repeat(100)]]);
+        assert_eq!(text.trim_end().chars().count(), WIDTH - 1, "{text}");
+    }
+
+    #[test]
+    fn words_are_wrapped_and_none_is_lost() {
+        let mut text = String::new();
+        let words = format!("{} end", "word ".repeat(60));
+        wrapped(&mut text, 2, &words);
+        assert!(text.lines().all(|line| line.starts_with("    word") && line.chars().count() <= WIDTH), "{text}");
+        assert_eq!(text.split_whitespace().count(), 61);
+        text.clear();
+        wrapped(&mut text, 0, &"x".repeat(150));
+        assert_eq!(text.len(), 151, "a word is never cut");
+    }
+
+    #[test]
+    fn scores_are_rounded_and_things_counted() {
+        assert_eq!((score(10.0), score(1.0 / 3.0)), ("10".to_owned(), "0.333".to_owned()));
+        assert_eq!((count(1, "field"), count(2, "field")), ("1 field".to_owned(), "2 fields".to_owned()));
+    }
+}

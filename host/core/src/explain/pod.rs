@@ -1,0 +1,98 @@
+//! What of a plan concerns one pod.
+
+use super::{
+    conditions,
+    lines::{line, wrapped},
+    summary::{Contributions, attention},
+};
+use crate::{
+    guards::provenance::template_decisions,
+    objects::strings,
+    plan::{Object, Plan},
+    subject_kind::SubjectKind,
+    workload::{GroupRole, Workload},
+    world::{Labels, ObjectKey, Pod, Subject, pod::WORKER_INDEX},
+};
+use pointsman_sandbox::point::Role;
+use serde_json::Value;
+
+/// KubeRay's label of a pod's place in a group.
+const RAY_NODE_TYPE: &str = "ray.io/node-type";
+
+/// How many labels are listed that the plan gives another value.
+const MAX_LABELS: usize = 3;
+
+/// The kind and the name of the subject that a live pod belongs to, if it belongs to one.
+pub fn subject(pod: &Value) -> Option<(&'static SubjectKind, String)> {
+    let Pod { kind, subject, .. } = Pod::from_value(pod);
+    let kind = SubjectKind::parse(&kind).filter(|_| !subject.is_empty())?;
+    Some((kind, subject))
+}
+
+/// The state of a live pod, what makes it, and what each plugin contributed to that.
+pub fn text(subject: &Subject, plan: &Plan, live: &Value) -> String {
+    let ObjectKey { resource, namespace, name } = &subject.key;
+    let field = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let pod = Pod::from_value(live);
+    let mut text = format!("Pod {}/{} of {} {namespace}/{name}\n", pod.namespace, pod.name, resource.kind);
+    let node = field("/spec/nodeName").map_or_else(|| "without a node".to_owned(), |node| format!("on the node {node}"));
+    let phase = if pod.deleting { "terminating" } else { field("/status/phase").unwrap_or("Unknown") };
+    line(&mut text, 1, &format!("{phase}, {node}"));
+    if let Some(failure) = &pod.failure {
+        wrapped(&mut text, 1, &format!("{}: {}", failure.reason, failure.message));
+    }
+    let labels = strings(&live["metadata"]["labels"]);
+    match template(plan, &labels) {
+        None => line(&mut text, 1, "no planned object has a template that makes this pod"),
+        Some((object, role, planned)) => {
+            let key = &object.key;
+            line(&mut text, 1, &format!("{} {} makes it{}", key.resource.kind, key.name, difference(&labels, planned)));
+            let decisions = template_decisions(object, &plan.decisions, role);
+            text.push_str("\nplugins\n");
+            Contributions::collect(decisions).print(&mut text);
+        }
+    }
+    text.push('\n');
+    attention(&mut text, plan, &conditions(subject, plan));
+    text
+}
+
+/// The template whose labels a pod has most of, if it has any.
+fn template<'p>(plan: &'p Plan, labels: &Labels) -> Option<(&'p Object, Option<Role>, &'p Value)> {
+    let templates = plan.objects.iter().flatten().flat_map(|object| {
+        let found = Workload::find(object.key.resource).map(|workload| workload.templates_in(&object.body)).unwrap_or_default();
+        found.into_iter().map(move |(template, role)| (object, role, template))
+    });
+    let fitting = templates.filter(|(_, role, _)| role.is_none_or(|role| role == place(labels)));
+    let common = |(_, _, template): &(&Object, Option<GroupRole>, &Value)| {
+        let planned = strings(&template["metadata"]["labels"]);
+        planned.iter().filter(|(key, value)| labels.get(*key) == Some(value)).count()
+    };
+    let (object, role, template) = fitting.filter(|found| common(found) > 0).max_by_key(common)?;
+    let role = role.map(|role| match role {
+        GroupRole::Leader => Role::Leader,
+        GroupRole::Worker => Role::Worker,
+    });
+    Some((object, role, template))
+}
+
+/// A pod's place in a group, as the controllers of groups label it.
+fn place(labels: &Labels) -> GroupRole {
+    let leads = match (labels.get(WORKER_INDEX), labels.get(RAY_NODE_TYPE)) {
+        (Some(index), _) => index == "0",
+        (None, Some(node_type)) => node_type == "head",
+        (None, None) => true,
+    };
+    if leads { GroupRole::Leader } else { GroupRole::Worker }
+}
+
+/// In which labels a pod isn't as it is planned: another template made it.
+fn difference(labels: &Labels, template: &Value) -> String {
+    let planned = strings(&template["metadata"]["labels"]);
+    let other = planned.iter().filter(|(key, value)| labels.get(*key) != Some(value));
+    let other: Vec<String> = other
+        .map(|(key, value)| format!("{key} is {}, planned is {value}", labels.get(key).map_or("missing", String::as_str)))
+        .take(MAX_LABELS)
+        .collect();
+    if other.is_empty() { String::new() } else { format!(", from another template than is planned now: {}", other.join("; ")) }
+}
