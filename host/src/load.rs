@@ -52,11 +52,14 @@ pub enum LoadError {
     #[error("{0}")]
     Version(CallError),
     /// It is bound to what it doesn't answer.
-    #[error("points: it doesn't answer {}; it describes itself as answering {}", name(*.0), names(.1))]
+    #[error("spec.points: it doesn't answer {}; it describes itself as answering {}", name(*.0), names(.1))]
     Points(PolicyPoint, Vec<PolicyPoint>),
     /// The binding makes no sense.
     #[error("{0}")]
     Binding(String),
+    /// Its conditions can't be evaluated.
+    #[error("{0}")]
+    Conditions(RuleError),
     /// Its configuration doesn't fit.
     #[error("{0}")]
     Config(#[from] ConfigError),
@@ -74,7 +77,7 @@ impl LoadError {
             Self::Describe(error) | Self::Configure(error) => error.reason(),
             Self::Description(_) => "InvalidDescription",
             Self::Points(..) => "PointNotAnswered",
-            Self::Binding(_) => "InvalidSpec",
+            Self::Binding(_) | Self::Conditions(_) => "InvalidSpec",
             Self::Config(error) => error.reason(),
         }
     }
@@ -89,6 +92,7 @@ impl LoadError {
             Self::Describe(error) | Self::Version(error) | Self::Configure(error) => {
                 matches!(error, CallError::Busy | CallError::Deadline(_))
             }
+            Self::Conditions(error) => error.passing(),
             Self::Description(_) | Self::Points(..) | Self::Binding(_) => false,
         }
     }
@@ -191,13 +195,14 @@ impl Loader {
     /// Loads a plugin as it is bound. The binding's points may be left out; the member tells those that it is asked at. Blocks while
     /// it is compiled.
     pub fn load(&self, mut bound: PolicySetPlugin, bytes: &[u8]) -> Result<Member, LoadError> {
-        let limits = bound.limits.as_ref().map_or(Ok(Limits::DEFAULT), limits).map_err(LoadError::Binding)?;
-        if let Some(flaw) = bound.selection.as_ref().and_then(selector::flaw) {
-            return Err(LoadError::Binding(flaw));
+        let limits = bound.limits.as_ref().map_or(Ok(Limits::DEFAULT), limits);
+        let limits = limits.map_err(|why| LoadError::Binding(format!("spec.{why}")))?;
+        if let Some((field, message)) = bound.selection.as_ref().and_then(selector::flaw) {
+            return Err(LoadError::Binding(format!("{field}: {message}")));
         }
         let size = bound.config.as_ref().map_or(0, String::len);
         if size > LARGEST_BOUND_CONFIG {
-            return Err(LoadError::Binding(format!("config: it has {size} bytes; the limit is {LARGEST_BOUND_CONFIG}")));
+            return Err(LoadError::Binding(format!("spec.config: it has {size} bytes; the limit is {LARGEST_BOUND_CONFIG}")));
         }
         let Described { description, version, .. } = self.describe(bytes, limits)?;
         let answered = answered(&description);
@@ -251,11 +256,11 @@ impl Loader {
         }
         // A request waits there.
         if bound.points.contains(&PolicyPoint::SchedulingScoring) {
-            let sentence = "matchConditions: they aren't evaluated at scheduling-scoring; bind the plugin by match alone there";
+            let sentence = "spec.matchConditions: they aren't evaluated at scheduling-scoring; bind the plugin by match alone there";
             return Err(LoadError::Binding(sentence.to_owned()));
         }
         let evaluator = self.evaluator().map_err(LoadError::Binding)?;
-        let program = conditions(bound, &evaluator, fields::shapes()).map_err(|error| LoadError::Binding(error.to_string()))?;
+        let program = conditions(bound, &evaluator, fields::shapes()).map_err(LoadError::Conditions)?;
         Ok(Some(Conditions { program, evaluator }))
     }
 }

@@ -100,6 +100,23 @@ fn a_rule_that_cannot_be_used_is_told_where_its_expression_stands() {
 }
 
 #[test]
+fn an_image_that_no_kubelet_can_read_is_an_error_with_its_remedy() {
+    let folder = folder("check-cli/images");
+    let engine = "  engine:\n    runner: {name: ome-container, image: \"repo/Name:tag\"}\n    initContainers:\n    - {name: a, image: \"a:1\"}\n    - name: b\n      image: a b\n";
+    fs::write(folder.join("chat.yaml"), format!("{CHAT}{engine}")).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
+    let wrong = [
+        "chat.yaml:7: InferenceService chat: spec.engine.runner.image: the image \"repo/Name:tag\" is not a reference: its repository must be lower \
+         case: write repo/name\n",
+        "chat.yaml:11: InferenceService chat: spec.engine.initContainers[1].image: the image \"a b\" contains spaces: remove them\n",
+    ];
+    for says in wrong {
+        assert!(printed.contains(says), "{says}: {printed}");
+    }
+    assert!(printed.ends_with("3 objects: 2 errors, 0 warnings, 0 audit findings\n"), "what else is checked is fine: {printed}");
+}
+
+#[test]
 fn rules_are_asked_as_at_the_other_doors() {
     let folder = folder("check-cli/input");
     fs::write(folder.join("chat.yaml"), CHAT).unwrap();

@@ -2,8 +2,8 @@
 //! `tests/fixtures/doors` says what that should be; the end-to-end tests hold it against a real API server.
 
 use crate::{
-    policies::{compilers, engines},
-    program::{pointsman, printed_json},
+    policies::{compilers, engines, module},
+    program::{empty_folder, ended, pointsman, printed_json},
 };
 use clap::Parser;
 use pointsman::{
@@ -25,6 +25,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fs,
     path::PathBuf,
     sync::Arc,
 };
@@ -224,4 +225,107 @@ fn what_the_schema_refuses_is_told_with_its_field_and_no_rule_is_asked_about_it(
         assert!(!wanted.is_empty(), "{} is refused for nothing", row.called());
         assert_eq!(errors, wanted, "{}", row.called());
     }
+}
+
+/// Specs of rules with a mistake each, and the place that each entry point names.
+fn mistaken_rules() -> Vec<(Value, &'static str)> {
+    let validations = json!([{"expression": "true"}]);
+    let matching = json!({"kinds": [{"group": "ome.io", "kind": "InferenceService"}]});
+    let with = |field: &str, value: Value| {
+        let mut spec = json!({"match": matching, "validations": validations});
+        spec[field] = value;
+        spec
+    };
+    let named = |name: &str, expression: &str| json!([{"name": "fine", "expression": "true"}, {"name": name, "expression": expression}]);
+    vec![
+        (with("variables", named("gpus", "object.spec.engin")), "spec.variables[gpus].expression: column "),
+        (with("matchConditions", named("team.known", "object.metadata.lables")), "spec.matchConditions[team.known].expression: column "),
+        (with("validations", json!([{"expression": "true"}, {"expression": "true &&"}])), "spec.validations[1].expression: "),
+        (with("validations", json!([{"expression": "true", "messageExpression": "1 +"}])), "spec.validations[0].messageExpression: "),
+        (with("validations", json!([{"expression": "true &&\n nothing"}])), "spec.validations[0].expression: line 2, column "),
+        (with("lookups", json!([{"name": "used", "models": {"name": "object.spec.modell"}}])), "spec.lookups[used].models.name: column "),
+        (with("lookups", json!([{"name": "sum", "subjects": {"sum": "lookups.sum"}}])), "spec.lookups[sum].subjects.sum: column "),
+        (
+            with("match", json!({"kinds": [{"group": "apps", "kind": "Deployment"}]})),
+            "spec.match.kinds: stage Input isn't about Deployment",
+        ),
+        (
+            with("match", json!({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}})),
+            "spec.match.objectSelector: In of the label a needs values",
+        ),
+    ]
+}
+
+/// What the webhook says of a rule that is about to be created.
+fn refusal_at_admission(rule: &Value, loader: &Loader) -> String {
+    let review = json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "one", "operation": "CREATE", "kind": {"group": "policy.pointsman.dev", "version": "v1alpha1", "kind": "ValidationRule"},
+            "name": rule["metadata"]["name"], "object": rule,
+        },
+    });
+    let request = Request::read(review.to_string().as_bytes()).unwrap();
+    let (rules, evaluator) = (Rules::default(), loader.evaluator().unwrap());
+    let known = ReviewContext {
+        rules: &rules,
+        evaluator: Some(&*evaluator),
+        namespace_labels: Arc::default(),
+        surroundings: Surroundings::default(),
+        memo: None,
+    };
+    validate(&request, &known).denial.unwrap().message
+}
+
+/// What `check` finds wrong, each with its field before it, and in which lines.
+fn found_by_check(report: &Value) -> (String, Vec<u64>) {
+    let findings = || report["findings"].as_array().unwrap().iter();
+    let sentences: Vec<String> = findings().map(|finding| format!("{}: {}", text(finding, "/field"), text(finding, "/message"))).collect();
+    (sentences.join("; "), findings().map(|finding| finding["line"].as_u64().unwrap()).collect())
+}
+
+#[test]
+fn a_mistake_in_a_rule_is_named_by_the_same_place_in_the_same_words_at_each_entry_point() {
+    let loader = Loader::new(Arc::clone(engines()), compilers());
+    let folder = empty_folder("doors/mistaken");
+    for (spec, place) in mistaken_rules() {
+        let rule = json!({"apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": "mistaken"}, "spec": spec});
+        // The controller writes it into the condition Compiled.
+        let status = loader.rule(bind("mistaken", &ValidationRuleSpec::deserialize(&spec).unwrap(), None)).unwrap_err().to_string();
+        assert!(status.starts_with(place), "{place}: {status}");
+        assert_eq!(refusal_at_admission(&rule, &loader), status, "the webhook, of {place}");
+
+        fs::write(folder.join("rule.yaml"), serde_saphyr::to_string(&rule).unwrap()).unwrap();
+        let report = printed_json(1, pointsman(&["check", "-o", "json", "-f", "rule.yaml"]).current_dir(&folder));
+        let (said, lines) = found_by_check(&report);
+        assert_eq!(said, status, "check, of {place}");
+        assert!(lines.iter().all(|line| *line > 4), "{place} is in the spec: {lines:?}");
+        fs::write(folder.join("cases.yaml"), "- {name: a, rule: mistaken, object: {}, expect: Pass}\n").unwrap();
+        for words in
+            [&["rule", "test", "-f", "rule.yaml", "cases.yaml"][..], &["render", "-f", "rule.yaml"], &["explain", "-f", "rule.yaml"]]
+        {
+            let (_, said) = ended(1, &folder, words, "");
+            assert!(said.trim_end().ends_with(&format!("the ValidationRule mistaken can't be used: {status}")), "{words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn so_is_one_in_the_conditions_of_a_plugin() {
+    let folder = empty_folder("doors/conditions");
+    fs::write(folder.join("labels.wasm"), module("pointsman-example-rust-labels")).unwrap();
+    let plugin = json!({
+        "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": {"name": "labels"},
+        "spec": {
+            "order": 10, "source": {"file": {"path": "labels.wasm"}},
+            "matchConditions": [{"name": "fine", "expression": "true"}, {"name": "team", "expression": "object.metadata.lables == {}"}],
+        },
+    });
+    fs::write(folder.join("plugin.yaml"), serde_saphyr::to_string(&plugin).unwrap()).unwrap();
+    let report = printed_json(1, pointsman(&["check", "-o", "json", "-f", "plugin.yaml"]).current_dir(&folder));
+    let (said, lines) = found_by_check(&report);
+    assert!(said.starts_with("spec.matchConditions[team].expression: column ") && said.ends_with("did you mean labels?"), "{said}");
+    assert!(lines[0] > 8, "{lines:?}");
+    let (_, refused) = ended(1, &folder, &["render", "-f", "plugin.yaml"], "");
+    assert!(refused.trim_end().ends_with(&format!("the PolicyPlugin labels can't be loaded: {said}")), "{refused}");
 }

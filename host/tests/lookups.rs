@@ -163,7 +163,10 @@ fn a_subject_whose_term_makes_no_sense_is_refused_itself_and_takes_nothing_from_
     assert_eq!(scene.says(&key), "Valid The service breaks no rule.");
     let broken = scene.put(&LLM_INFERENCE_SERVICE, "one", "a", 1, json!({"spec": {"model": {"uri": "hf://example/llama"}}}));
     let said = scene.says(&broken);
-    assert!(said.contains("lookups[used]: what the object itself adds: ") && said.contains("no such key: replicas"), "{said}");
+    assert!(
+        said.contains("spec.lookups[used].subjects.sum: what the object itself adds: ") && said.contains("no such key: replicas"),
+        "{said}"
+    );
     let negative = json!({"spec": {"model": {"uri": "hf://example/llama"}, "replicas": -5}});
     let negative = scene.put(&LLM_INFERENCE_SERVICE, "one", "aa", 1, negative);
     let said = scene.says(&negative);
@@ -247,12 +250,12 @@ fn what_makes_no_sense_in_a_lookup_is_told_with_its_place() {
         (
             json!({"name": "found", "models": {"name": "object.spec.modell.name"}}),
             "lookups.found == []",
-            "lookups[found].models.name: column 19: object.spec.modell",
+            "spec.lookups[found].models.name: column 19: object.spec.modell",
         ),
         (
             json!({"name": "n", "subjects": {"sum": "lookups.n"}}),
             "lookups.n > 0",
-            "lookups[n].subjects.sum: column 1: undeclared reference to 'lookups'",
+            "spec.lookups[n].subjects.sum: column 1: undeclared reference to 'lookups'",
         ),
         (
             json!({"name": "n", "subjects": {"sum": "size(namespaceObject.metadata.name)"}}),
@@ -265,7 +268,7 @@ fn what_makes_no_sense_in_a_lookup_is_told_with_its_place() {
         (
             json!({"name": "n", "subjects": {"sum": "1", "kinds": [{"group": "ome.io", "kind": "InferenceServices"}]}}),
             "lookups.n > 0",
-            "lookups[n].subjects.kinds: sums cover subjects: InferenceService, BenchmarkJob, TrainingJob, LLMInferenceService",
+            "spec.lookups[n].subjects.kinds: sums cover subjects: InferenceService, BenchmarkJob, TrainingJob, LLMInferenceService",
         ),
         (json!({"name": "found", "models": {"name": "request.name"}}), "lookups.found == []", "request is known to admission alone"),
     ];
@@ -291,7 +294,7 @@ fn conditions_may_use_variables_but_not_what_is_looked_up() {
     assert_eq!(scene.says(&large), "RuleBroken No object is created: quota: older services have 10 of 10, and it wants 2.");
     for condition in ["lookups.used > 1", "variables.all > 1"] {
         let error = LOADER.rule(bind("r", &serde_json::from_value(spec(condition)).unwrap(), None)).unwrap_err().to_string();
-        assert!(error.starts_with("matchConditions[large].expression: ") && error.contains("they can't read lookups"), "{error}");
+        assert!(error.starts_with("spec.matchConditions[large].expression: ") && error.contains("they can't read lookups"), "{error}");
     }
 }
 

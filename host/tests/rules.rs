@@ -169,7 +169,7 @@ fn a_typo_is_an_error_when_the_rule_is_applied_with_the_nearest_name() {
         load("r", rule, None).unwrap_err().to_string()
     };
     let said = wrong("object.spec.engine.minReplica > 0");
-    assert!(said.starts_with("validations[0].expression: column ") && said.contains("minReplicas"), "{said}");
+    assert!(said.starts_with("spec.validations[0].expression: column ") && said.contains("minReplicas"), "{said}");
     assert!(wrong("has(object.spec.engin)").contains("engine"));
     assert!(wrong("object.spec.engine.containers.all(c, c.imag != '')").contains("image"));
     assert!(wrong("objekt.spec == 1").contains("object"), "{}", wrong("objekt.spec == 1"));

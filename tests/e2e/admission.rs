@@ -238,8 +238,8 @@ async fn a_rule_with_a_typo_is_refused_with_every_flaw() {
         let spec = json!({"match": selection, "validations": validations});
         json!({"apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": "typo"}, "spec": spec})
     };
-    refused(&cluster, &rule(&validations), "validations[1].expression").await;
-    let said = refused(&cluster, &rule(&json!([validations[0]])), "validations[0].expression").await;
+    refused(&cluster, &rule(&validations), "spec.validations[1].expression").await;
+    let said = refused(&cluster, &rule(&json!([validations[0]])), "spec.validations[0].expression").await;
     assert!(said.contains("replicas"), "{said}");
     assert!(dry_run(&cluster, &rule(&json!([{"expression": "object.spec.replicas <= 8"}]))).success);
     host.stop();

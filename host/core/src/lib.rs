@@ -11,6 +11,7 @@ pub mod duration;
 pub mod explain;
 pub mod fine_tuned_weights;
 pub mod guards;
+pub mod image_reference;
 pub mod key;
 pub mod kinds;
 pub mod live_object;

@@ -46,21 +46,20 @@ pub fn selects<'l>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'l 
         })
 }
 
-/// What is wrong with a selection that the CRD's schema lets pass.
-pub fn flaw(selection: &Selection) -> Option<String> {
+/// What is wrong with a selection that the CRD's schema lets pass: the field, and a message.
+pub fn flaw(selection: &Selection) -> Option<(String, String)> {
     let selectors = [("namespaceSelector", &selection.namespace_selector), ("objectSelector", &selection.object_selector)];
     for (name, selector) in selectors {
         for requirement in selector.iter().flat_map(|selector| selector.match_expressions.iter().flatten()) {
             let values = requirement.values.as_ref().map_or(0, Vec::len);
             let (key, operator) = (&requirement.key, &requirement.operator);
-            match (operator.as_str(), values) {
-                ("In" | "NotIn", 0) => return Some(format!("match.{name}: {operator} of the label {key} needs values")),
-                ("In" | "NotIn", _) | ("Exists" | "DoesNotExist", 0) => {}
-                ("Exists" | "DoesNotExist", _) => return Some(format!("match.{name}: {operator} of the label {key} takes no values")),
-                _ => {
-                    return Some(format!("match.{name}: {operator:?} is no operator; there are In, NotIn, Exists and DoesNotExist"));
-                }
-            }
+            let message = match (operator.as_str(), values) {
+                ("In" | "NotIn", 0) => format!("{operator} of the label {key} needs values"),
+                ("In" | "NotIn", _) | ("Exists" | "DoesNotExist", 0) => continue,
+                ("Exists" | "DoesNotExist", _) => format!("{operator} of the label {key} takes no values"),
+                _ => format!("{operator:?} is no operator; there are In, NotIn, Exists and DoesNotExist"),
+            };
+            return Some((format!("spec.match.{name}"), message));
         }
     }
     None
@@ -124,8 +123,8 @@ mod tests {
             (json!([{"key": "a", "operator": "Near", "values": ["b"]}]), "\"Near\" is no operator"),
         ];
         for (expressions, says) in cases {
-            let said = flaw(&selection(json!({"objectSelector": {"matchExpressions": expressions}}))).unwrap();
-            assert!(said.contains(says), "{said}");
+            let (field, said) = flaw(&selection(json!({"objectSelector": {"matchExpressions": expressions}}))).unwrap();
+            assert!(field == "spec.match.objectSelector" && said.contains(says), "{field}: {said}");
         }
         assert_eq!(flaw(&selection(json!({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "Exists"}]}}))), None);
     }

@@ -2,7 +2,7 @@
 //! of a node has changed that an expression can read.
 
 use super::counts::ExtenderCounts;
-use pointsman_core::placement::settings::CustomFeature;
+use pointsman_core::{placement::settings::CustomFeature, rules::rule::Flaw};
 use pointsman_sandbox::{
     call::CallError,
     evaluator::{Evaluator, ExpressionId, Named, Problem, Program, Source},
@@ -93,11 +93,8 @@ fn sentences(features: &[CustomFeature], problems: &[Problem]) -> String {
             _ => usize::MAX,
         };
         let name = features.get(at).map_or("", |feature| feature.name.as_str());
-        let place = match (problem.line, problem.column) {
-            (0, _) => String::new(),
-            (line, column) => format!(" line {line}, column {column}:"),
-        };
-        format!("features[{name}].expression:{place} {}", printable_line(&problem.message))
+        let (field, at) = (format!("features[{name}].expression"), (problem.line, problem.column));
+        Flaw { field, at, message: printable_line(&problem.message) }.to_string()
     };
     problems.iter().map(one).collect::<Vec<_>>().join("; ")
 }
@@ -157,7 +154,7 @@ mod tests {
         let problem = |at, line| Problem { part: ExpressionId::Lookup(at), line, column: 6, message: "no such function".to_owned() };
         let features = features(&[("node.a", "1"), ("node.b", "node.x()")]);
         assert_eq!(source(&features).lookups[1].expression, "node.x()");
-        assert_eq!(sentences(&features, &[problem(1, 1)]), "features[node.b].expression: line 1, column 6: no such function");
+        assert_eq!(sentences(&features, &[problem(1, 1)]), "features[node.b].expression: column 6: no such function");
         assert_eq!(sentences(&features, &[problem(0, 0)]), "features[node.a].expression: no such function");
     }
 

@@ -58,7 +58,7 @@ impl Kind {
 
     /// Waits until a service says that it can't be told whether the plugin is asked, and what becomes of that.
     async fn is_undecided(&self, space: &Space<'_>, what: &str, becomes: &str, why: &str) {
-        let asked = "it returned an error: whether it is asked can't be told, its matchConditions fail";
+        let asked = "it returned an error: its matchConditions don't say whether it is asked: spec.matchConditions[paid].expression";
         let message = format!("{becomes}: the plugin {COST_CENTRE} can't answer at metadata-propagation: {asked}: {why}.");
         let says = |service: &Value| {
             let told = condition(service, "Decided");
@@ -195,7 +195,7 @@ async fn a_condition_with_a_typo_is_refused_with_the_nearest_name_and_the_former
         cluster.plugin_of_config_map(COST_CENTRE, more).await;
         let (reason, message) = cluster.refused(COST_CENTRE).await;
         assert_eq!(reason, "InvalidSpec", "{message}");
-        assert!(message.contains("matchConditions[sized].expression: column "), "{message}");
+        assert!(message.contains("spec.matchConditions[sized].expression: column "), "{message}");
         assert!(message.contains(&format!("{path}: {article} {kind} has no such field; did you mean {meant}?")), "{message}");
     }
     // A name that no namespace has is one too.

@@ -72,13 +72,13 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
             "NoTrustedKeys",
             "trusts no key",
         ),
-        ("limits", labels.clone(), json!({"limits": {"memory": "64Gi"}}), "InvalidSpec", "limits.memory"),
+        ("limits", labels.clone(), json!({"limits": {"memory": "64Gi"}}), "InvalidSpec", "spec.limits.memory"),
         (
             "cel",
             labels.clone(),
             json!({"matchConditions": [{"name": "a", "expression": "objekt.kind == 'A'"}]}),
             "InvalidSpec",
-            "matchConditions[a].expression",
+            "spec.matchConditions[a].expression",
         ),
         (
             "selector",

@@ -19,6 +19,7 @@ use pointsman_crds::policy::{
 };
 use pointsman_tests::{Host, PolicyCluster, eventually};
 use serde_json::{Value, json};
+use std::fs;
 
 /// A host on an API server alone, with all of our CRDs.
 pub(crate) async fn host<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
@@ -138,7 +139,16 @@ async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
     let status = wait_for_rule_status(&cluster, "named", "it is refused", |status| state(status, "Compiled").0 == "False").await;
     let (_, reason, message) = state(&status, "Compiled");
     assert_eq!(reason, "InvalidExpression");
-    assert!(message.starts_with("validations[0].expression: column ") && message.contains("name"), "{message}");
+    assert!(message.starts_with("spec.validations[0].expression: column ") && message.contains("name"), "{message}");
+    // Whoever checks the rule before is told the same.
+    let file = cluster.dir.join("named.json");
+    let named = json!({
+        "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": "named"},
+        "spec": spec("object.metadata.nam != 'bad'"),
+    });
+    fs::write(&file, named.to_string()).unwrap();
+    let checked = cluster.pointsman(&["check", "-f", &file.to_string_lossy()]);
+    assert!(checked.stdout.contains(&format!("ValidationRule named: {message}\n")), "{message}: {}", checked.stdout);
     assert_eq!(state(&status, "Active").1, "LastGood");
     let (name, more) = llm("bad", 1);
     space.create(&LLM_INFERENCE_SERVICE, &name, more).await;

@@ -18,7 +18,7 @@ pub mod templating;
 use crate::{
     decide::{health::HealthChange, member::Member, set::ActiveSet},
     point::name,
-    rules::tally::Tally,
+    rules::{rule::of_condition, tally::Tally},
     spans,
 };
 use arc_swap::ArcSwap;
@@ -322,7 +322,7 @@ impl Pinned<'_> {
             let why = match judged {
                 Ok(Outcome::Judged(_)) => continue,
                 Ok(Outcome::Unmatched(_)) => None,
-                Ok(Outcome::Undecided(problem)) => Some(problem.message),
+                Ok(Outcome::Undecided(problem)) => Some(of_condition(&member.bound, problem).to_string()),
                 Err(error) => Some(error.to_string()),
             };
             self.passed_over.insert(member.name().to_owned(), why);

@@ -190,8 +190,8 @@ impl Settings {
 
     /// Checks what the types let pass.
     pub fn check(&self) -> Result<(), String> {
-        if let Some(flaw) = flaw(&Selection { object_selector: self.pods.clone(), ..Selection::default() }) {
-            return Err(flaw.replacen("match.objectSelector", "pods", 1));
+        if let Some((_, flaw)) = flaw(&Selection { object_selector: self.pods.clone(), ..Selection::default() }) {
+            return Err(format!("pods: {flaw}"));
         }
         let Topology { zone, rack, rdma, nvlink } = &self.topology;
         let keys = [
@@ -233,11 +233,11 @@ impl Settings {
             }
             if expression.trim().is_empty() {
                 return Err(format!(
-                    "features[{at}].expression: it is empty: write a CEL expression over `node` that evaluates to a number"
+                    "features[{name}].expression: it is empty: write a CEL expression over `node` that evaluates to a number"
                 ));
             }
             if expression.len() > MAX_EXPRESSION {
-                return Err(format!("features[{at}].expression: it has {} bytes: write at most {MAX_EXPRESSION}", expression.len()));
+                return Err(format!("features[{name}].expression: it has {} bytes: write at most {MAX_EXPRESSION}", expression.len()));
             }
         }
         Ok(())
@@ -331,8 +331,8 @@ mod tests {
             (feature("heat", "1.0"), "features[0].name"),
             (feature("node.Heat", "1.0"), "features[0].name"),
             (feature("node.", "1.0"), "features[0].name"),
-            (feature("node.heat", " "), "features[0].expression"),
-            (feature("node.heat", &"1".repeat(2049)), "features[0].expression"),
+            (feature("node.heat", " "), "features[node.heat].expression"),
+            (feature("node.heat", &"1".repeat(2049)), "features[node.heat].expression"),
             ("features: [{name: node.a, expression: '1.0'}, {name: node.a, expression: '2.0'}]".to_owned(), "features[1].name"),
             (many(17), "features: there are 17"),
             (format!("spot: [{}]", ["a=b"; 33].join(", ")), "spot: there are 33"),

@@ -3,7 +3,7 @@
 
 use super::{
     judge::{Evaluation, Failed},
-    rule::{Rule, of_problem},
+    rule::{Flaw, Rule, expression_field},
 };
 use crate::{
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, Resource, SERVING_RUNTIME},
@@ -105,8 +105,7 @@ impl<'a> LookupContext<'a> {
     pub(super) fn find(&self, rule: &Rule, about: &point::Subject, bench: &mut Evaluation<'_, '_>) -> Result<Arc<str>, Failed> {
         let mut found = Map::new();
         for lookup in rule.lookups() {
-            let value = self.value(rule, lookup, about, bench);
-            let value = value.map_err(|failed| Failed { why: format!("lookups[{}]: {}", lookup.name, failed.why), ..failed })?;
+            let value = self.value(rule, lookup, about, bench).map_err(|failed| failed.of(lookup))?;
             found.insert(lookup.name.clone(), value);
         }
         let text = Value::Object(found).to_string();
@@ -116,7 +115,13 @@ impl<'a> LookupContext<'a> {
         Ok(text.into())
     }
 
-    fn value(&self, rule: &Rule, lookup: &RuleLookup, about: &point::Subject, bench: &mut Evaluation<'_, '_>) -> Result<Value, Failed> {
+    fn value(
+        &self,
+        rule: &Rule,
+        lookup: &RuleLookup,
+        about: &point::Subject,
+        bench: &mut Evaluation<'_, '_>,
+    ) -> Result<Value, LookupFailure> {
         let RuleLookup { models, runtimes, subjects, .. } = lookup;
         if models.is_some() {
             let name = self.name(rule, lookup, bench)?;
@@ -139,23 +144,25 @@ impl<'a> LookupContext<'a> {
         let candidates = self.surroundings.runtimes.candidates(&about.namespace);
         if candidates.len() > MAX_RUNTIMES_FOUND {
             let count = candidates.len();
-            return Err(Failed::for_good(format!("there are {count} runtimes; the limit is {MAX_RUNTIMES_FOUND}: look them up by name")));
+            let why = format!("there are {count} runtimes; the limit is {MAX_RUNTIMES_FOUND}: look them up by name");
+            return Err(LookupFailure::new("runtimes", why));
         }
         let others = candidates.iter().filter(|other| !is_itself(about, &other.kind, &other.namespace, &other.name));
         Ok(others.map(|other| with_maps(other, &other.labels, &other.annotations)).collect())
     }
 
     /// The name that an expression gives.
-    fn name(&self, rule: &Rule, lookup: &RuleLookup, bench: &mut Evaluation<'_, '_>) -> Result<String, Failed> {
+    fn name(&self, rule: &Rule, lookup: &RuleLookup, bench: &mut Evaluation<'_, '_>) -> Result<String, LookupFailure> {
         let at = rule.lookup_number(lookup);
         let value = self.kept(&[*rule.identity(), Digest::hash(format!("lookup {at}").as_bytes())], || {
             let asking = bench.bound(rule)?;
             asking.look_up(rule.program(), at).map_err(|error| Failed::from_call_error(&error))
         })?;
-        let text = value.as_ref().as_ref().map_err(|problem| Failed::for_good(of_problem(&rule.bound.spec, problem.clone()).message))?;
+        let field = expression_field(lookup);
+        let text = value.as_ref().as_ref().map_err(|problem| LookupFailure::of_problem(field, problem, problem.message.clone()))?;
         match serde_json::from_str(text) {
             Ok(Value::String(name)) => Ok(name),
-            other => Err(Failed::for_good(format!("the name is {}, and must be a text", sort(&other.unwrap_or_default())))),
+            other => Err(LookupFailure::new(field, format!("the name is {}, and must be a text", sort(&other.unwrap_or_default())))),
         }
     }
 
@@ -187,10 +194,11 @@ impl<'a> LookupContext<'a> {
         subjects: &SubjectsLookup,
         about: &point::Subject,
         bench: &mut Evaluation<'_, '_>,
-    ) -> Result<Value, Failed> {
+    ) -> Result<Value, LookupFailure> {
         let namespace = (subjects.within == LookupScope::Namespace).then_some(about.namespace.as_str());
         if namespace == Some("") {
-            return Err(Failed::for_good("the object is in no namespace: set within to Cluster".to_owned()));
+            let why = "the object is in no namespace: set within to Cluster".to_owned();
+            return Err(LookupFailure::new("subjects.within", why));
         }
         self.reads.borrow_mut().insert(Read::Older(namespace.unwrap_or_default().to_owned()));
         let of_rule = rule.objects().map_or(&[][..], |objects| &objects.kinds);
@@ -201,9 +209,10 @@ impl<'a> LookupContext<'a> {
                 let asking = bench.bound(rule)?;
                 asking.look_up(rule.program(), at).map_err(|error| Failed::from_call_error(&error))
             })?;
-            let text = own.as_ref().as_ref().map_err(|problem| Failed::for_good(problem.message.clone()));
-            text.and_then(|text| addend(text).map_err(Failed::for_good))
-                .map_err(|failed| Failed { why: format!("what the object itself adds: {}", failed.why), ..failed })?;
+            let (field, itself) = (expression_field(lookup), |why: &str| format!("what the object itself adds: {why}"));
+            let text = own.as_ref().as_ref();
+            let text = text.map_err(|problem| LookupFailure::of_problem(field, problem, itself(&problem.message)))?;
+            addend(text).map_err(|why| LookupFailure::new(field, itself(&why)))?;
         }
         // What is no service comes after all of them.
         let age = SubjectKind::find_by_name(&about.group, &about.kind)
@@ -217,13 +226,12 @@ impl<'a> LookupContext<'a> {
         let mut sum = Sum::Whole(0);
         for (number, subject) in older.enumerate() {
             if number >= MAX_SUBJECTS_ADDED {
-                return Err(Failed::for_good(format!(
-                    "there are more than {MAX_SUBJECTS_ADDED} older subjects to sum, which is the maximum"
-                )));
+                let why = format!("there are more than {MAX_SUBJECTS_ADDED} older subjects to sum, which is the maximum");
+                return Err(LookupFailure::new("subjects", why));
             }
             // What was found out is kept, so that it goes on there the next time.
             if Instant::now() > self.until {
-                return Err(Failed { why: format!("summing timed out after {number} older subjects"), passing: true });
+                return Err(Failed { why: format!("summing timed out after {number} older subjects"), passing: true }.into());
             }
             if let Some(term) = self.term(rule, at, subject, bench)? {
                 sum = sum.plus(&term);
@@ -251,6 +259,38 @@ impl<'a> LookupContext<'a> {
             }
             Err(_) => Ok(None),
         }
+    }
+}
+
+/// Why something can't be looked up.
+struct LookupFailure {
+    /// The field of the lookup, and the line and the column in it; empty for the whole lookup.
+    field: &'static str,
+    at: (u32, u32),
+    failed: Failed,
+}
+
+impl From<Failed> for LookupFailure {
+    fn from(failed: Failed) -> Self {
+        Self { field: "", at: (0, 0), failed }
+    }
+}
+
+impl LookupFailure {
+    fn new(field: &'static str, why: String) -> Self {
+        Self { field, ..Failed::for_good(why).into() }
+    }
+
+    fn of_problem(field: &'static str, problem: &Problem, why: String) -> Self {
+        Self { at: (problem.line, problem.column), ..Self::new(field, why) }
+    }
+
+    /// In the words in which a rule that can't be compiled is refused.
+    fn of(self, lookup: &RuleLookup) -> Failed {
+        let Self { field, at, failed } = self;
+        let dot = if field.is_empty() { "" } else { "." };
+        let flaw = Flaw { field: format!("spec.lookups[{}]{dot}{field}", lookup.name), at, message: failed.why };
+        Failed { why: flaw.to_string(), passing: failed.passing }
     }
 }
 

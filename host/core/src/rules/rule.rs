@@ -44,7 +44,7 @@ pub struct Rule {
 pub enum RuleError {
     /// The spec makes no sense.
     #[error("{0}")]
-    Spec(String),
+    Spec(Flaw),
     /// Its expressions are wrong.
     #[error("{}", sentences(.0))]
     Expressions(Vec<Flaw>),
@@ -69,25 +69,37 @@ impl RuleError {
     }
 }
 
-/// What is wrong with an expression.
+/// What is wrong with a spec: in the same words at every entry point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// The field of the spec that it stands in.
+    /// The field, from the object's root; items go by their names if they have one: `spec.variables[gpus].expression`.
     pub field: String,
-    /// The line and the column in the expression; 0 where it isn't known.
+    /// The line and the column in an expression; 0 where it isn't known.
     pub at: (u32, u32),
     /// What is wrong.
     pub message: String,
 }
 
+impl Flaw {
+    /// Of a field that is wrong as a whole.
+    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { field: field.into(), at: (0, 0), message: message.into() }
+    }
+
+    /// What is wrong, and where in the field.
+    pub fn inside(&self) -> String {
+        let Self { at, message, .. } = self;
+        match at {
+            (0, _) => message.clone(),
+            (1, column) => format!("column {column}: {message}"),
+            (line, column) => format!("line {line}, column {column}: {message}"),
+        }
+    }
+}
+
 impl fmt::Display for Flaw {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { field, at, message } = self;
-        match at {
-            (0, _) => write!(f, "{field}: {message}"),
-            (1, column) => write!(f, "{field}: column {column}: {message}"),
-            (line, column) => write!(f, "{field}: line {line}, column {column}: {message}"),
-        }
+        write!(f, "{}: {}", self.field, self.inside())
     }
 }
 
@@ -187,7 +199,9 @@ fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator,
             return Err(RuleError::Expressions(problems.into_iter().map(|problem| of_problem(spec, problem)).collect()));
         }
         // One that the evaluator can't even read with all its fuel will never be one; for lack of time or memory it may be another time.
-        Err(error) if error.lasting() => return Err(RuleError::Spec(format!("it can't be compiled: {}", unanswered(&error)))),
+        Err(error) if error.lasting() => {
+            return Err(RuleError::Spec(Flaw::new("spec", format!("it can't be compiled: {}", unanswered(&error)))));
+        }
         Err(error) => return Err(RuleError::Evaluator(unanswered(&error))),
     };
     if let Some(stranger) = unjudged_kind(spec, shapes) {
@@ -224,39 +238,39 @@ pub fn bind(name: &str, spec: &ValidationRuleSpec, params: Option<std::collectio
 }
 
 /// What the schema of the CRD lets pass.
-fn validation_error(bound: &PolicySetRule) -> Option<String> {
+fn validation_error(bound: &PolicySetRule) -> Option<Flaw> {
     let spec = &bound.spec;
-    if let Some(flaw) = spec.selection.as_ref().and_then(|selection| selector::flaw(&selection.objects)) {
-        return Some(flaw);
+    if let Some((field, message)) = spec.selection.as_ref().and_then(|selection| selector::flaw(&selection.objects)) {
+        return Some(Flaw::new(field, message));
     }
     let expressions = spec.match_conditions.iter().map(|condition| &condition.expression);
     let expressions = expressions.chain(spec.lookups.iter().filter_map(lookups::expression));
     let expressions = expressions.chain(spec.variables.iter().map(|variable| &variable.expression));
     let validations = spec.validations.iter().flat_map(|validation| [Some(&validation.expression), validation.message_expression.as_ref()]);
     if expressions.chain(validations.flatten()).any(|expression| expression.len() > LONGEST_EXPRESSION) {
-        return Some(format!("an expression has more than {LONGEST_EXPRESSION} bytes"));
+        return Some(Flaw::new("spec", format!("an expression has more than {LONGEST_EXPRESSION} bytes")));
     }
     if spec.validations.is_empty() {
-        return Some("validations: there is nothing that must hold".to_owned());
+        return Some(Flaw::new("spec.validations", "there is nothing that must hold"));
     }
     if let Some(flaw) = flaw_of_lookups(spec) {
         return Some(flaw);
     }
     let size: usize = bound.params.iter().flatten().map(|(key, value)| key.len() + value.len()).sum();
-    (size > LARGEST_PARAMS).then(|| format!("params: the ConfigMap has {size} bytes; the limit is {LARGEST_PARAMS}"))
+    (size > LARGEST_PARAMS).then(|| Flaw::new("spec.params", format!("the ConfigMap has {size} bytes; the limit is {LARGEST_PARAMS}")))
 }
 
-fn flaw_of_lookups(spec: &ValidationRuleSpec) -> Option<String> {
+fn flaw_of_lookups(spec: &ValidationRuleSpec) -> Option<Flaw> {
     if spec.stage == RuleStage::Output && !spec.lookups.is_empty() {
-        return Some("lookups: they are for rules of stage Input".to_owned());
+        return Some(Flaw::new("spec.lookups", "they are for rules of stage Input"));
     }
     let mut names = BTreeSet::new();
     spec.lookups.iter().find_map(|RuleLookup { name, models, runtimes, subjects }| {
         let given = usize::from(models.is_some()) + usize::from(runtimes.is_some()) + usize::from(subjects.is_some());
         if given != 1 {
-            return Some(format!("lookups[{name}]: it needs exactly one of models, runtimes and subjects"));
+            return Some(Flaw::new(format!("spec.lookups[{name}]"), "it needs exactly one of models, runtimes and subjects"));
         }
-        (!names.insert(name)).then(|| format!("lookups[{name}]: there is another lookup of that name"))
+        (!names.insert(name)).then(|| Flaw::new(format!("spec.lookups[{name}]"), "there is another lookup of that name"))
     })
 }
 
@@ -330,23 +344,33 @@ pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[Kind
 
 /// The field of the spec that an expression stands in.
 fn field(spec: &ValidationRuleSpec, part: ExpressionId) -> String {
-    let named = |list: &str, name: Option<&String>| name.map_or_else(|| list.to_owned(), |name| format!("{list}[{name}].expression"));
+    let named =
+        |list: &str, name: Option<&String>| name.map_or_else(|| format!("spec.{list}"), |name| format!("spec.{list}[{name}].expression"));
     let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
     match part {
         ExpressionId::Condition(number) => named("matchConditions", spec.match_conditions.get(at(number)).map(|condition| &condition.name)),
         ExpressionId::Lookup(number) => {
             let lookup = with_expression(spec).nth(at(number));
-            let field = lookup.map(|lookup| match lookup {
-                RuleLookup { models: Some(_), .. } => "models.name",
-                RuleLookup { subjects: Some(_), .. } => "subjects.sum",
-                _ => "runtimes.name",
-            });
-            lookup.zip(field).map_or_else(|| "lookups".to_owned(), |(lookup, field)| format!("lookups[{}].{field}", lookup.name))
+            lookup.map_or_else(|| "spec.lookups".to_owned(), |lookup| format!("spec.lookups[{}].{}", lookup.name, expression_field(lookup)))
         }
         ExpressionId::Variable(number) => named("variables", spec.variables.get(at(number)).map(|variable| &variable.name)),
-        ExpressionId::Validation(number) => format!("validations[{number}].expression"),
-        ExpressionId::Message(number) => format!("validations[{number}].messageExpression"),
+        ExpressionId::Validation(number) => format!("spec.validations[{number}].expression"),
+        ExpressionId::Message(number) => format!("spec.validations[{number}].messageExpression"),
     }
+}
+
+/// The field of a lookup that its expression stands in.
+pub(super) fn expression_field(lookup: &RuleLookup) -> &'static str {
+    match lookup {
+        RuleLookup { models: Some(_), .. } => "models.name",
+        RuleLookup { subjects: Some(_), .. } => "subjects.sum",
+        _ => "runtimes.name",
+    }
+}
+
+/// Why the conditions under which a plugin is asked can't be evaluated.
+pub(crate) fn of_condition(bound: &PolicySetPlugin, problem: Problem) -> Flaw {
+    of_problem(&ValidationRuleSpec { match_conditions: bound.match_conditions.clone(), ..ValidationRuleSpec::default() }, problem)
 }
 
 /// A problem of the evaluator's, with the field that it is in.
@@ -408,7 +432,7 @@ fn misplaced_root(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
     match path.part {
         ExpressionId::Condition(_) if root == LOOKUPS => Some(TOO_EARLY.to_owned()),
         ExpressionId::Lookup(_) if OF_ADMISSION.contains(&root) => {
-            Some(format!("what is looked up must be the same at every door, and {root} is known to admission alone"))
+            Some(format!("what is looked up must be the same at every entry point, and {root} is known to admission alone"))
         }
         ExpressionId::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
             Some(format!("a sum sees each subject as `object`, and `params`; it can't read {root}"))
@@ -438,7 +462,7 @@ fn invisible_field(path: &Path, stage: RuleStage) -> Option<String> {
 const SEEN: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
 /// A kind that a rule of stage Input names, and that is none of those whose objects are judged there.
-fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<String> {
+fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Flaw> {
     let kinds = spec.selection.as_ref().filter(|_| spec.stage == RuleStage::Input).map_or(&[][..], |selection| &selection.objects.kinds);
     let stranger = kinds.iter().find(|kind| !shapes.iter().any(|shape| matches_shape(std::slice::from_ref(kind), shape)))?;
     let of_group = shapes.iter().filter(|shape| shape.group == stranger.group).map(|shape| shape.name.as_str());
@@ -448,11 +472,12 @@ fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Str
     } else {
         format!("there are {known}")
     };
-    Some(format!("match.kinds: stage Input isn't about {} of the group {:?}; {known}", stranger.kind, stranger.group))
+    let message = format!("stage Input isn't about {} of the group {:?}; {known}", stranger.kind, stranger.group);
+    Some(Flaw::new("spec.match.kinds", message))
 }
 
 /// A sum that goes over no service at all: it would be 0 for ever, and say nothing.
-fn empty_sum(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<String> {
+fn empty_sum(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Flaw> {
     let of_rule = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
     let services = || shapes.iter().filter(|shape| shape.is_subject());
     let sums = spec.lookups.iter().filter_map(|lookup| Some((lookup, lookup.subjects.as_ref()?)));
@@ -461,7 +486,7 @@ fn empty_sum(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<String>
     let mut empty = sums.filter(|(_, subjects)| is_empty(lookups::kinds(subjects, of_rule)) || stranger(subjects));
     let (RuleLookup { name, .. }, _) = empty.next()?;
     let known = services().map(|shape| shape.name.as_str()).collect::<Vec<_>>().join(", ");
-    Some(format!("lookups[{name}].subjects.kinds: sums cover subjects: {known}"))
+    Some(Flaw::new(format!("spec.lookups[{name}].subjects.kinds"), format!("sums cover subjects: {known}")))
 }
 
 fn matches_shape(kinds: &[KindReference], shape: &KindFields) -> bool {

@@ -1,9 +1,10 @@
 //! `pointsman check`: whether objects in files would be taken, and what the rules say of them and of what they become. All that is wrong is
 //! told at once.
 //!
-//! `object` looks at one object, `refused` at policies that can't be used; `finding` is what comes of it.
+//! `object` looks at one object, `images` at the images that it names, `refused` at policies that can't be used; `finding` is what comes of it.
 
 mod finding;
+mod images;
 mod object;
 mod refused;
 

@@ -1,6 +1,9 @@
 //! One object of a kind of ours: whether the API server would take it, and what the rules of stage Input say of it.
 
-use super::finding::{Finding, ObjectName, Severity, SkippedCheck};
+use super::{
+    finding::{Finding, ObjectName, Severity, SkippedCheck},
+    images,
+};
 use crate::{
     cli::offline::{
         fields::{self, InvalidObject},
@@ -71,16 +74,16 @@ pub(super) struct Object {
     name: String,
     api_version: String,
     kind: &'static Kind,
-    written: Value,
+    pub(super) written: Value,
     /// As the API server would keep it.
     kept: Value,
     pub(super) findings: Vec<Finding>,
-    /// How many of these are about fields that nobody knows. They come first.
-    unknown: usize,
+    /// How many of these leave no other question open: they are about unknown fields and about images. They come first.
+    separate: usize,
 }
 
 impl Object {
-    /// Reads one, and tells the fields that nobody knows. Its name may have been made up.
+    /// Reads one, and reports its unknown fields and the images that no kubelet can read. Its name may have been made up.
     pub(super) fn from_document(
         document: &Document,
         api_version: &str,
@@ -113,7 +116,7 @@ impl Object {
             written: whole,
             kept: Value::Object(kept),
             findings: Vec::new(),
-            unknown: unknown.len(),
+            separate: 0,
         };
         let shape = shape(api_version, &made.named.kind);
         for path in unknown {
@@ -122,12 +125,18 @@ impl Object {
             let why = why.unwrap_or_else(|| "there is no such field".to_owned());
             made.findings.push(Finding::new(Severity::Error, &place, &made.named, field, why));
         }
+        for (path, flaw) in images::flaws(&made.kept, kind.schema()) {
+            let (place, field) = fields::locate(place, &path);
+            made.findings.push(Finding::new(Severity::Error, &place, &made.named, field, flaw));
+        }
+        made.separate = made.findings.len();
         made
     }
 
-    /// Whether something is wrong with it that leaves further questions open. What becomes of it without a field that nobody knows is known.
+    /// Whether something is wrong with it that leaves further questions open. What becomes of it without an unknown field is known, and the image of
+    /// a container is no matter of its plan.
     pub(super) fn is_bad(&self) -> bool {
-        self.findings.iter().skip(self.unknown).any(|finding| finding.severity == Severity::Error)
+        self.findings.iter().skip(self.separate).any(|finding| finding.severity == Severity::Error)
     }
 
     /// Whether it is the one of a key.

@@ -3,7 +3,7 @@
 use super::objects::{Bound, OfflineObjects, Ruled};
 use crate::{
     keeper::{binding::binding, builtins},
-    load::Loader,
+    load::{LoadError, Loader},
     source::{self, SOURCES, SourceSettings, SourceView, config_map::Namespaces},
 };
 use anyhow::{Result, anyhow};
@@ -34,8 +34,25 @@ pub(in crate::cli) enum Refused<'g> {
     #[error("{}: the ValidationRule {} can't be used: {error}", .rule.place, .rule.name)]
     Rule { rule: &'g Ruled, error: RuleError },
     /// A plugin that can't be loaded.
-    #[error("{}: the PolicyPlugin {} can't be loaded: {why}", .plugin.place, .plugin.name)]
-    Plugin { plugin: &'g Bound, why: String },
+    #[error("{}: the PolicyPlugin {} can't be loaded: {refusal}", .plugin.place, .plugin.name)]
+    Plugin { plugin: &'g Bound, refusal: PluginRefusal },
+}
+
+/// Why a plugin can't be loaded.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::cli) enum PluginRefusal {
+    /// A sentence.
+    #[error("{0}")]
+    Message(String),
+    /// Its conditions can't be evaluated.
+    #[error("{0}")]
+    Conditions(RuleError),
+}
+
+impl From<String> for PluginRefusal {
+    fn from(message: String) -> Self {
+        Self::Message(message)
+    }
 }
 
 /// The set of what can be used, and what can't.
@@ -53,7 +70,7 @@ pub(in crate::cli) fn set_of_good<'g>(
     for bound in &gathered.plugins {
         match member(loader, gathered, bound, host_namespace, directory) {
             Ok(member) => members.push(Arc::new(member)),
-            Err(why) => refused.push(Refused::Plugin { plugin: bound, why }),
+            Err(refusal) => refused.push(Refused::Plugin { plugin: bound, refusal }),
         }
     }
     Ok((ActiveSet::new(members).ruled(rules), refused))
@@ -107,15 +124,15 @@ fn member(
     bound: &Bound,
     host_namespace: &str,
     directory: Option<&Path>,
-) -> Result<Member, String> {
+) -> Result<Member, PluginRefusal> {
     let spec = &bound.plugin.spec;
     let wanted = &spec.source;
     let found = source::find(SOURCES, wanted).map_err(|problem| problem.message.trim_end_matches('.').to_owned())?;
     if builtin::find(&bound.name).is_some() && !found.is_part_of_host() {
-        return Err("this is the name of a built-in plugin, which stands in for others: give yours another name".to_owned());
+        return Err("this is the name of a built-in plugin, which stands in for others: give yours another name".to_owned().into());
     }
     if spec.order == 0 && !found.is_part_of_host() {
-        return Err("order 0 is reserved for built-in plugins: set spec.order to a number from 1 to 1000".to_owned());
+        return Err("order 0 is reserved for built-in plugins: set spec.order to a number from 1 to 1000".to_owned().into());
     }
     let settings = SourceSettings {
         namespace: host_namespace.to_owned(),
@@ -129,9 +146,12 @@ fn member(
     let bytes = read.unwrap_or_default();
     let digest = Digest::hash(&bytes).to_string();
     if let Some(wanted) = spec.digest.as_ref().filter(|wanted| **wanted != digest) {
-        return Err(format!("spec.digest accepts {wanted} alone, and the bytes are {digest}"));
+        return Err(format!("spec.digest accepts {wanted} alone, and the bytes are {digest}").into());
     }
     let mut binding = binding(&bound.name, spec);
     binding.digest = digest;
-    loader.load(binding, &bytes).map_err(|error| error.to_string())
+    loader.load(binding, &bytes).map_err(|error| match error {
+        LoadError::Conditions(error) => PluginRefusal::Conditions(error),
+        other => PluginRefusal::Message(other.to_string()),
+    })
 }
