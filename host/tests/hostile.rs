@@ -214,6 +214,33 @@ fn a_trap_in_any_export_is_told_by_whoever_calls_it() {
     }
 }
 
+#[test]
+fn only_a_panic_that_was_logged_in_the_same_call_takes_the_place_of_a_trap() {
+    let log = |level: u8, length: u8| format!("(call $log (i32.const {level}) (i32.const 3072) (i32.const {length}))");
+    let said = |score: String| {
+        let data = r#"(data (i32.const 3072) "panicked at policy.c:7: why")"#;
+        asked(Use::ControlPlane, &Module { score: score.leak(), data, ..Module::default() }).unwrap_err()
+    };
+    assert_eq!(said(log(2, 27) + "unreachable"), "it trapped: panicked at policy.c:7: why");
+    // A thousand lines before it leave no room in the log.
+    let many = format!("(local.set 0 (i32.const 1000)) (loop {} (br_if 0 (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))", log(2, 3));
+    assert_eq!(said(many + &log(2, 27) + "unreachable"), "it trapped: panicked at policy.c:7: why");
+    for other in [log(1, 27), log(2, 3)] {
+        let said = said(other + "unreachable");
+        assert!(said.contains("`unreachable` instruction executed"), "{said}");
+    }
+    // It says nothing about how else a call ends.
+    assert!(said(log(2, 27) + "(loop (br 0)) (unreachable)").contains("units of fuel"));
+    // Nor about the next call.
+    let before = "(if (i32.load (i32.const 4000)) (then (unreachable))) (i32.store (i32.const 4000) (i32.const 1))";
+    let data = r#"(data (i32.const 3072) "panicked at policy.c:7: why")"#;
+    let module = Module { score: format!("{before} {} (i32.const 16)", log(2, 27)).leak(), data, ..Module::default() };
+    let plugin = linked_as(Use::Hot, &plugin(&module), Instances::Warm).unwrap();
+    plugin.score(endpoints(&[])).unwrap();
+    let said = plugin.score(endpoints(&[])).unwrap_err().to_string();
+    assert!(said.contains("`unreachable` instruction executed"), "{said}");
+}
+
 /// Counts its calls in its memory, which only a warm instance still has.
 const TRAPS_ON_THE_THIRD: &str = "(i32.store (i32.const 4000) (i32.add (i32.load (i32.const 4000)) (i32.const 1)))
     (if (i32.ge_u (i32.load (i32.const 4000)) (i32.const 3)) (then (unreachable))) (i32.const 16)";

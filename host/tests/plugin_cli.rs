@@ -59,7 +59,7 @@ fn path(path: &Path) -> &str {
 fn inspect_tells_what_a_plugin_is() {
     let plugin = runtime_selection();
     let table = printed(&["inspect", path(&plugin)]);
-    for part in ["pointsman-runtime-selection", "core module", "formatWeight: integer", "imports      none", "sha256:"] {
+    for part in ["pointsman-runtime-selection", "core module", "formatWeight: integer", "imports      pointsman:policy/log@0.1.0", "sha256:"] {
         assert!(table.contains(part), "{part} in {table}");
     }
     let json: Value = serde_json::from_str(&printed(&["inspect", path(&plugin), "-o", "json"])).unwrap();
@@ -133,6 +133,22 @@ fn a_case_that_fails_shows_what_differs_and_where() {
     let case = &json["cases"][0];
     assert_eq!((&case["expected"]["labels"][0]["value"], &case["actual"]["labels"][0]["value"]), (&"4712".into(), &"4711".into()));
     assert!(refused(&["test", path(&plugin), path(&cases), "--filter", "nothing like it"]).contains("no case has a name"));
+}
+
+#[test]
+fn a_case_that_the_plugin_panics_at_shows_the_message() {
+    let (plugin, cases) = (plugin("pointsman-hostile"), empty_folder("plugin-cli/panics").join("cases.yaml"));
+    let annotation = r#"{key: hostile.example.com/panic, value: "no container is called main"}"#;
+    let case = format!(
+        "name: a\npoint: pod-templating\nrequest: {{subject: {{annotations: [{annotation}]}}, role: engine, layers: [], template: {{}}}}\n"
+    );
+    fs::write(&cases, case + "answer: {}\n").unwrap();
+    let output = pointsman(&["plugin", "test", path(&plugin), path(&cases)]).output().unwrap();
+    let told = text(&output.stdout);
+    assert!(
+        told.contains("but it trapped: panicked at tests/hostile/src/lib.rs:") && told.contains(": no container is called main"),
+        "{told}"
+    );
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! The policies that come with the host, built as they are shipped, in the sandbox that they run in.
 
-use crate::policies::{linked, load};
+use crate::policies::{linked, load, module};
 use pointsman_harness::plugins::plugin_for;
 use pointsman_sandbox::{
     call::{CallError, Spent},
     engine::Use,
     plugin::{Instances, Plugin},
     point::{
-        Entry, Subject, propagation,
+        Entry, Role, Subject, propagation,
         selection::{Candidate, Model, RequestRef, Supported, SupportedModel, Verdict, Versioned},
+        templating,
     },
 };
 use std::fs;
@@ -108,4 +109,29 @@ fn a_plugin_that_was_built_for_wasi_answers_the_same() {
     let (answer, _) = wasi.propagate(request).unwrap();
     assert_eq!(answer.labels.len(), 1);
     assert_eq!(answer, bare.propagate(request).unwrap().0);
+}
+
+/// What comes of a question that the hostile policy panics with.
+fn panicked(plugin: &Plugin, message: &str) -> CallError {
+    let panic = Entry { key: "hostile.example.com/panic".to_owned(), value: message.to_owned() };
+    let subject = Subject { annotations: vec![panic], ..Subject::default() };
+    let (role, template) = (Role::Engine, r#"{"metadata": {}, "spec": {}}"#);
+    let request = templating::RequestRef { subject: &subject, role, group_role: None, layers: &[], template, facts: &[], now: None };
+    plugin.template(request).unwrap_err()
+}
+
+#[test]
+fn the_message_of_a_panic_is_the_error_in_one_line_of_bounded_length() {
+    let module = module("pointsman-hostile");
+    for (use_, instances) in [(Use::ControlPlane, Instances::Fresh), (Use::Hot, Instances::Warm)] {
+        let plugin = linked(&module, use_, "{}", instances);
+        for _ in 0..2 {
+            let said = panicked(&plugin, "no container\n  is called main").to_string();
+            assert!(said.starts_with("it trapped: panicked at tests/hostile/src/lib.rs:"), "{said}");
+            assert!(said.ends_with(": no container   is called main"), "{said}");
+        }
+        let long = panicked(&plugin, &"é".repeat(100_000)).to_string();
+        assert!(long.chars().count() < 350 && long.ends_with("éé\u{2026}"), "{long}");
+        assert_eq!(panicked(&plugin, "").reason(), "Trapped");
+    }
 }

@@ -152,7 +152,12 @@ pub(super) struct CallState {
     lines: [Vec<u8>; 2],
     /// The line of stderr that best says why it ended.
     last_words: String,
+    /// The last line of the log that reports a panic.
+    panic: String,
 }
+
+/// How a line of the log at warn begins that says why the trap after it happens.
+const PANIC: &str = "panicked";
 
 impl CallState {
     /// An error and not `false`: what a guest does after a failed growth is anybody's guess.
@@ -171,8 +176,17 @@ impl CallState {
         self.limits.output
     }
 
+    /// Keeps a line that it logs, and remembers a panic, whatever else there was to keep.
+    pub(super) fn log(&mut self, level: tracing::Level, message: String) {
+        if level == tracing::Level::WARN && message.starts_with(PANIC) {
+            self.panic.clone_from(&message);
+            cut(&mut self.panic, self.limits.log_line);
+        }
+        self.keep_line(level, message);
+    }
+
     /// Keeps a line, if there is room for it.
-    pub(super) fn keep_line(&mut self, level: tracing::Level, mut message: String) {
+    fn keep_line(&mut self, level: tracing::Level, mut message: String) {
         if self.log.len() >= self.limits.log_lines {
             return;
         }
@@ -297,6 +311,7 @@ impl Sandbox {
             stdout: Vec::new(),
             lines: Default::default(),
             last_words: String::new(),
+            panic: String::new(),
         };
         let mut store = Store::new(self.engines.for_use(self.use_), state);
         store.limiter(|state| state);
@@ -320,6 +335,7 @@ impl Sandbox {
         }
         store.data_mut().host_calls = 0;
         store.data_mut().last_words.clear();
+        store.data_mut().panic.clear();
         let started = Instant::now();
         let answer = run(store);
         let time = started.elapsed();
@@ -347,6 +363,8 @@ impl Sandbox {
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => CallError::Fuel(self.limits.fuel),
             Some(Trap::Interrupt) => CallError::Deadline(self.limits.deadline),
+            // How a panic ends says less than its message.
+            Some(_) if !state.panic.is_empty() => CallError::Trap(printable_line(&state.panic)),
             Some(trap) => CallError::Trap(printable_line(&format!("{trap}{}", last_words(&state.last_words)))),
             // What the host lifts out of the plugin's memory fails without a trap.
             None => {

@@ -325,7 +325,7 @@ fn link(sandbox: &Sandbox, component: &Component) -> wasmtime::Result<InstancePr
             "write",
             |mut store: StoreContextMut<'_, CallState>, (level, message): (Level, String)| {
                 store.data_mut().count_host_call()?;
-                store.data_mut().keep_line(level.into(), message);
+                store.data_mut().log(level.into(), message);
                 Ok(())
             },
         )?;

@@ -24,7 +24,8 @@
 //! ```
 //!
 //! The crate that has this, with `crate-type = ["cdylib", "rlib"]`, is a plugin when it is built for `wasm32-unknown-unknown`. Everywhere
-//! else it is an ordinary library with the same types: its function is tested with `cargo test`.
+//! else it is an ordinary library with the same types: its function is tested with `cargo test`. The message of a panic is a part of the
+//! error that the host reports.
 
 pub mod log;
 
@@ -32,6 +33,7 @@ pub mod log;
 pub mod bindings;
 mod export;
 mod matrix;
+mod panics;
 mod policy;
 
 pub use pointsman_interface::{

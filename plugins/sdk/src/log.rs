@@ -1,4 +1,4 @@
-//! Lines for the host's log; nothing where there is no host, as in a test. A plugin that never logs imports nothing at all.
+//! Lines for the host's log; nothing where there is no host, as in a test.
 
 /// Writes what is of use only while the plugin is written.
 pub fn debug(message: impl AsRef<str>) {

@@ -3,7 +3,9 @@
 use crate::{
     Description, Failure, FeatureSet, Point, Question,
     bindings::{draft::exports::pointsman::policy as draft, v0_1::exports::pointsman::policy as v0_1},
-    metadata_propagation, pod_templating, runtime_selection,
+    metadata_propagation,
+    panics::log_panics,
+    pod_templating, runtime_selection,
     scheduling_scoring::{Matrix, Request, Term},
 };
 use serde::{Deserialize, de::DeserializeOwned};
@@ -76,7 +78,9 @@ fn configured<T: Policy>() -> Result<&'static T::Config, Failure> {
     T::config().get().ok_or_else(|| "the plugin was asked before it was configured; a host calls configure first".into())
 }
 
+// A host calls `describe` or `configure` first on each instance.
 fn describe<T: Policy>() -> Description {
+    log_panics();
     let set = |(question, names): &(Question, &[&str])| FeatureSet {
         question: *question,
         features: names.iter().map(|name| (*name).to_owned()).collect(),
@@ -92,6 +96,7 @@ fn describe<T: Policy>() -> Description {
 }
 
 fn configure<T: Policy>(config: &str) -> Result<(), String> {
+    log_panics();
     let config = serde_json::from_str(config).map_err(|error| format!("the configuration doesn't fit: {error}"))?;
     T::config().set(config).map_err(|_| "the plugin is configured already; a host does it once an instance".to_owned())
 }

@@ -30,13 +30,16 @@ fn scored_in(pinned: &Pinned<'_>, namespace: &str) -> Result<Vec<Option<f64>>, U
 async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_nothing_runs_yet() {
     let cluster = PolicyCluster::start().await;
     let engine = Engine::start(&cluster, "one", &compiled()).await;
-    let traps = plugin(&Module { score: "unreachable", data: DESCRIPTION, ..Module::default() });
+    let panics = "(call $log (i32.const 2) (i32.const 3072) (i32.const 29)) unreachable";
+    let data = format!(r#"{DESCRIPTION} (data (i32.const 3072) "panicked at src/lib.rs:7: why")"#);
+    let traps = plugin(&Module { score: panics, data: data.leak(), ..Module::default() });
     cluster.config_map("traps", &traps).await;
     cluster.plugin_of_config_map("traps", json!({})).await;
     cluster.active("traps", &digest(&traps)).await;
 
     let undecided = scored(&engine.policies.pin(Standing::New)).unwrap_err();
-    assert!(undecided.to_string().contains("the plugin traps can't answer at scheduling-scoring: it trapped"), "{undecided}");
+    let why = "the plugin traps can't answer at scheduling-scoring: it trapped: panicked at src/lib.rs:7: why";
+    assert!(undecided.to_string().contains(why), "{undecided}");
     // In one namespace it isn't asked any more, and in others it is.
     let asked = |namespace| scored_in(&engine.policies.pin(Standing::New), namespace).unwrap_err().to_string();
     assert!((0..50).any(|_| asked("a").contains("it failed too often")), "{}", asked("a"));
@@ -63,7 +66,8 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
     let status = cluster.status("traps", "it is quarantined", for_all).await;
     let (_, reason, message) = condition(&status, "Quarantined").unwrap();
     assert_eq!(reason, "Trapped");
-    assert!(message.contains("unreachable"), "{message}");
+    assert!(message.contains("panicked at src/lib.rs:7: why"), "{message}");
+    assert_eq!(status.last_error.unwrap().message, "it trapped: panicked at src/lib.rs:7: why.");
     let events = eventually("the quarantine is told", async || {
         let events = cluster.events("traps").await;
         events.iter().any(|(reason, _)| reason == "Quarantined").then_some(events)
