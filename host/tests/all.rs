@@ -34,6 +34,7 @@ mod replay;
 mod restarts;
 mod rules;
 mod scenarios;
+mod scores_page;
 mod security_page;
 mod shipped_rules;
 mod tenants;
