@@ -8,7 +8,7 @@ use crate::cli::output::{OutputArgs, pairs};
 use anyhow::Result;
 use clap::Args;
 use pointsman_core::point::{answered, name};
-use pointsman_sandbox::point::describe::FeatureSet;
+use pointsman_sandbox::{limits::PART, point::describe::FeatureSet};
 use serde::Serialize;
 use serde_json::Value;
 use std::{collections::BTreeSet, process::ExitCode};
@@ -99,13 +99,21 @@ impl Inspected {
             ("form", form.to_owned()),
             ("interface", self.interface.to_owned()),
             ("digest", self.digest.clone()),
-            ("size", format!("{} bytes, {} with gzip", self.size, self.packed_size)),
+            ("size", format!("{} bytes, {} with gzip: {}", self.size, self.packed_size, config_maps(self.packed_size))),
             ("imports", list(&self.imports)),
             ("exports", list(&self.exports)),
             ("config", short(&self.config_schema)),
             ("features", none_or(&features.collect::<Vec<_>>())),
             ("wants time", if self.wants_time { "yes" } else { "no" }.to_owned()),
         ])
+    }
+}
+
+/// How many ConfigMaps a push makes of so many bytes.
+fn config_maps(packed: usize) -> String {
+    match packed.div_ceil(PART) {
+        1 => "1 ConfigMap".to_owned(),
+        several => format!("{several} ConfigMaps"),
     }
 }
 
@@ -193,6 +201,11 @@ mod tests {
         assert_eq!(short(&schema), "a: string, b: number or null, c: enum, d: any");
         assert_eq!(short(&Value::Null), "none");
         assert_eq!(short(&json!({})), "a schema without properties");
+    }
+
+    #[test]
+    fn a_size_is_also_a_number_of_config_maps() {
+        assert_eq!([1, PART, PART + 1].map(config_maps), ["1 ConfigMap", "1 ConfigMap", "2 ConfigMaps"]);
     }
 
     #[test]
