@@ -28,6 +28,7 @@ mod picker_traces;
 mod placements_cli;
 mod plans;
 mod plugin_cli;
+mod plugin_new;
 mod plugins;
 mod render_cli;
 mod replay;

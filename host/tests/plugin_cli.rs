@@ -2,17 +2,12 @@
 
 use crate::program::{empty_folder, pointsman, text};
 use flate2::{Compression, write::GzEncoder};
-use pointsman_harness::{
-    RUSTC_WORKSPACE_WRAPPER,
-    plugins::{WASM, build_arguments, plugin, plugin_file},
-    target_dir,
-};
+use pointsman_harness::plugins::plugin;
 use serde_json::Value;
 use std::{
     fs,
     io::Write,
     path::{Path, PathBuf},
-    process::Command,
 };
 
 fn checkout(path: &str) -> PathBuf {
@@ -59,7 +54,9 @@ fn path(path: &Path) -> &str {
 fn inspect_tells_what_a_plugin_is() {
     let plugin = runtime_selection();
     let table = printed(&["inspect", path(&plugin)]);
-    for part in ["pointsman-runtime-selection", "core module", "formatWeight: integer", "imports      pointsman:policy/log@0.1.0", "sha256:"] {
+    for part in
+        ["pointsman-runtime-selection", "core module", "formatWeight: integer", "imports      pointsman:policy/log@0.1.0", "sha256:"]
+    {
         assert!(table.contains(part), "{part} in {table}");
     }
     let json: Value = serde_json::from_str(&printed(&["inspect", path(&plugin), "-o", "json"])).unwrap();
@@ -195,66 +192,4 @@ fn a_push_that_is_only_tried_shows_its_objects_and_needs_no_cluster() {
     }
     assert!(refused(&tried(&["--point", "pod-templating"])).contains("doesn't answer there; it answers at metadata-propagation"));
     assert!(refused(&tried(&["--config", r#"{"lable": "team"}"#])).contains("can't be used like this"));
-}
-
-#[test]
-fn a_new_rust_plugin_builds_and_passes_its_first_case() {
-    let folder = empty_folder("plugin-cli/new-rust").join("my-policy");
-    let sdk = checkout("plugins/sdk");
-    let new = ["new", "my-policy", "--language", "rust", "--point", "metadata-propagation", "--dir", path(&folder), "--sdk", path(&sdk)];
-    let told = printed(&new);
-    assert_eq!(told.lines().count(), 3, "{told}");
-    assert!(refused(&new).contains("is there already, and nothing is overwritten"));
-
-    // The versions that are there already, and the profile whose dependencies are built.
-    fs::copy(checkout("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
-    let built = Command::new(env!("CARGO"))
-        .env_remove(RUSTC_WORKSPACE_WRAPPER)
-        .args(build_arguments(WASM))
-        .args(["--quiet", "--config", "profile.plugin.inherits='release'", "--target-dir"])
-        .arg(target_dir())
-        .current_dir(&folder)
-        .status()
-        .unwrap();
-    assert!(built.success());
-    let plugin = plugin_file("my-policy", WASM);
-    let told = printed(&["test", path(&plugin), path(&folder.join("cases.yaml"))]);
-    assert!(told.ends_with("1 passed, 0 failed\n"), "{told}");
-}
-
-#[test]
-fn a_new_project_of_each_language_and_point_has_its_files() {
-    let folder = empty_folder("plugin-cli/new-all");
-    for (language, source) in [("rust", "src/lib.rs"), ("go", "policy.go"), ("javascript", "policy.js"), ("python", "policy.py")] {
-        for point in ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"] {
-            let dir = folder.join(format!("{language}-{point}"));
-            printed(&["new", "my-policy", "--language", language, "--point", point, "--dir", path(&dir)]);
-            for file in [source, "cases.yaml", "README.md"] {
-                assert!(dir.join(file).is_file(), "{language} {point} {file}");
-            }
-            assert_eq!(dir.join("wit/types.wit").is_file(), matches!(language, "javascript" | "python"), "{language}");
-        }
-    }
-}
-
-#[test]
-fn a_new_go_plugin_builds() {
-    if Command::new("go").arg("version").output().is_err() {
-        eprintln!("there is no Go here, so nothing is shown");
-        return;
-    }
-    let folder = empty_folder("plugin-cli/new-go");
-    printed(&["new", "my-policy", "--language", "go", "--point", "scheduling-scoring", "--dir", path(&folder.join("p"))]);
-    let built = Command::new("go")
-        .args(["build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", "my-policy.wasm", "."])
-        .envs([("GOOS", "wasip1"), ("GOARCH", "wasm"), ("GOFLAGS", "")])
-        .current_dir(folder.join("p"))
-        .status()
-        .unwrap();
-    assert!(built.success());
-    // An engine that was compiled without optimisation takes minutes for what Go makes.
-    if !cfg!(debug_assertions) {
-        let told = printed(&["test", path(&folder.join("p/my-policy.wasm")), path(&folder.join("p/cases.yaml"))]);
-        assert!(told.ends_with("2 passed, 0 failed\n"), "{told}");
-    }
 }

@@ -2,7 +2,7 @@
 
 use super::digest;
 use pointsman_tests::{Host, PolicyCluster, compiled, eventually, plugin_bytes, with_other_digest, with_section};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// What can't be compressed, so that a push takes several ConfigMaps.
 fn large(plugin: &[u8]) -> Vec<u8> {
@@ -83,6 +83,14 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
         run(&["push", &file("second.wasm", &second), "--name", "labels", "--config", r#"{"labell": 1}"#, "--cache", &cache]).refused();
     assert!(refused.contains("labell"), "{refused}");
     eventually("the plugin still decides", async || cluster.active("labels", &digest(&second)).await.active).await;
+    // The manifest of a new project and a push: each sets its own fields.
+    let project = folder.join("project").to_string_lossy().into_owned();
+    run(&["new", "labels", "--language", "go", "--point", "metadata-propagation", "--dir", &project]).ok();
+    cluster.kubectl(&["apply", "--server-side", "-f", &format!("{project}/policy-plugin.yaml")]).ok();
+    let said = push(&file("third.wasm", &third)).ok();
+    assert!(said.contains(&format!("{} decides", digest(&third))), "{said}");
+    let applied: Value = serde_json::from_str(&cluster.kubectl(&["get", "policyplugin", "labels", "-o", "json"]).ok()).unwrap();
+    assert_eq!((&applied["spec"]["points"], &applied["spec"]["config"]["label"]), (&json!(["metadata-propagation"]), &json!("team")));
     let refused = run(&["delete", "scheduling-scoring"]).refused();
     assert!(refused.contains("is built in"), "{refused}");
     let said = run(&["delete", "labels"]).ok();

@@ -35,7 +35,7 @@ enum PluginCommand {
     Test(test::TestArgs),
     /// Measures how long a plugin takes to answer the questions of golden cases.
     Bench(bench::BenchArgs),
-    /// Writes a new plugin's project.
+    /// Write a new plugin's project: policy, golden cases, PolicyPlugin, README
     New(new::NewArgs),
     /// Tells what a plugin would change: on a cluster's services, on those in files, or on recorded placements. Exit code 2 if something changes.
     Diff(Box<compare::DiffArgs>),
