@@ -211,7 +211,7 @@ impl<'i> Leading<'i> {
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     if self.paused.insert(key.resource, Some(Instant::now() + FORBIDDEN_DELAY)).is_none() {
                         let (kind, said) = (key.resource.kind, &status.message);
-                        tracing::warn!("can't write the status of any {kind}: {said}: apply deploy/roles/ome");
+                        tracing::warn!("can't write the status of any {kind}: {said}");
                     }
                 }
                 Err(error) => failure = Some(format!("{key}: {}", sentence(&error))),

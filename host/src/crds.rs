@@ -15,6 +15,28 @@ pub const FIELD_MANAGER: &str = "pointsman/crds";
 /// How long the API server may take to serve a new kind.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// What is being done with one CRD.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InstallStep {
+    /// It is compared with ours.
+    Compare,
+    /// The same, and applied unless it is as it should be.
+    Apply,
+    /// The API server has it and doesn't serve its kind yet.
+    AwaitEstablished,
+}
+
+impl InstallStep {
+    /// What is being done with the CRD of a kind.
+    pub fn describe(self, kind: &str) -> String {
+        match self {
+            Self::Compare => format!("comparing the CRD of {kind}"),
+            Self::Apply => format!("applying the CRD of {kind}"),
+            Self::AwaitEstablished => format!("waiting until the CRD of {kind} is Established"),
+        }
+    }
+}
+
 /// What became of one CRD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -30,6 +52,20 @@ pub enum Outcome {
     Missing,
     /// Somebody else installed it: compared and left alone.
     Foreign(Comparison),
+}
+
+impl Outcome {
+    /// In a count.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Installed => "installed",
+            Self::Updated => "updated",
+            Self::Unchanged => "unchanged",
+            Self::Outdated(_) => "outdated",
+            Self::Missing => "missing",
+            Self::Foreign(_) => "not ours",
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -62,10 +98,16 @@ pub enum CrdError {
     Watch(#[from] kube::runtime::wait::Error),
 }
 
-/// Brings one CRD up to date, or, with `write` false, tells what that would mean.
-pub async fn install(client: &Client, crd: &CustomResourceDefinition, write: bool) -> Result<Outcome, CrdError> {
+/// Brings one CRD up to date, or, with `write` false, tells what that would mean. `on_step` is called with each step before it is taken.
+pub async fn install(
+    client: &Client,
+    crd: &CustomResourceDefinition,
+    write: bool,
+    on_step: &(dyn Fn(InstallStep) + Sync),
+) -> Result<Outcome, CrdError> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let name = crd.name_any();
+    on_step(if write { InstallStep::Apply } else { InstallStep::Compare });
     let (outcome, established) = match api.get_opt(&name).await? {
         None if !write => (Outcome::Missing, true),
         None => (create(&api, crd).await?, false),
@@ -82,6 +124,7 @@ pub async fn install(client: &Client, crd: &CustomResourceDefinition, write: boo
         }
     };
     if !established && matches!(outcome, Outcome::Installed | Outcome::Updated | Outcome::Unchanged) {
+        on_step(InstallStep::AwaitEstablished);
         let established = await_condition(api, &name, is_crd_established());
         tokio::time::timeout(ESTABLISH_TIMEOUT, established).await.map_err(|_| CrdError::NotEstablished { name })??;
     }

@@ -1,6 +1,7 @@
 //! Pointsman's host: what waits, listens and writes. What plugins are is `pointsman-sandbox`, and what becomes of a subject `pointsman-core`.
 
 pub mod allocator;
+pub mod api_errors;
 pub mod apply;
 pub mod catalogue_status;
 pub mod cli;
@@ -16,6 +17,7 @@ pub mod load;
 pub mod logging;
 pub mod memory_usage;
 pub mod metrics;
+pub mod missing_rights;
 pub mod model_agent;
 pub(crate) mod model_facts;
 pub mod model_status;

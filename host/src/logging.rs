@@ -1,5 +1,6 @@
 //! What is logged and how. What is logged may change while the host runs.
 
+use crate::missing_rights::MissingRights;
 use clap::ValueEnum;
 use pointsman_core::spans::TARGET;
 use pointsman_sandbox::sync::locked;
@@ -7,8 +8,17 @@ use std::{
     fmt,
     sync::{Arc, Mutex},
 };
+use tracing::{
+    Event, Level, Metadata,
+    field::{Field, Visit},
+};
 use tracing_subscriber::{
-    EnvFilter, Layer, Registry, filter::LevelFilter, fmt::layer, layer::SubscriberExt, reload, util::SubscriberInitExt,
+    EnvFilter, Layer, Registry,
+    filter::{FilterExt, LevelFilter},
+    fmt::layer,
+    layer::{Context, Filter, SubscriberExt},
+    reload,
+    util::SubscriberInitExt,
 };
 
 /// How it is logged.
@@ -55,12 +65,51 @@ fn parse(filter: &str) -> Result<EnvFilter, FilterError> {
     EnvFilter::try_new(whole).map_err(|_| FilterError(filter.to_owned()))
 }
 
+/// Leaves out warnings that only repeat which right is missing.
+struct Repetitions(Option<Arc<MissingRights>>);
+
+impl<S> Filter<S> for Repetitions {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let Some(rights) = self.0.as_ref().filter(|_| *event.metadata().level() <= Level::WARN) else { return true };
+        let mut search = Search { rights, is_repetition: false };
+        event.record(&mut search);
+        !search.is_repetition
+    }
+}
+
+/// Looks at the fields of an event.
+struct Search<'r> {
+    rights: &'r MissingRights,
+    is_repetition: bool,
+}
+
+impl Visit for Search<'_> {
+    fn record_str(&mut self, _: &Field, value: &str) {
+        self.is_repetition |= self.rights.repeats(value);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.record_str(field, &format!("{value:?}"));
+    }
+}
+
 impl LogLevel {
-    /// Begins to log to stderr, and to give spans to whatever makes traces. That has a filter of its own.
-    pub fn start(filter: &str, format: LogFormat, traces: Option<Box<dyn Layer<Registry> + Send + Sync>>) -> Result<Self, FilterError> {
+    /// Begins to log to stderr, and to give spans to whatever makes traces. That has a filter of its own. Which rights are missing is logged once,
+    /// if they are known.
+    pub fn start(
+        filter: &str,
+        format: LogFormat,
+        traces: Option<Box<dyn Layer<Registry> + Send + Sync>>,
+        missing_rights: Option<Arc<MissingRights>>,
+    ) -> Result<Self, FilterError> {
         let (level, handle) = reload::Layer::new(parse(filter)?);
         let subscriber = tracing_subscriber::registry().with(traces);
         let lines = layer().with_writer(std::io::stderr);
+        let level = level.and(Repetitions(missing_rights));
         match format {
             LogFormat::Json => subscriber.with(lines.json().flatten_event(true).with_span_list(false).with_filter(level)).init(),
             LogFormat::Text => subscriber.with(lines.with_filter(level)).init(),
@@ -88,6 +137,45 @@ impl LogLevel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::missing_rights::Right;
+
+    /// What is logged, as text.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            locked(&self.0).write(bytes)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn who_lacks_a_right_that_is_known_to_be_missing_logs_nothing_about_it() {
+        let said = "pods is forbidden: User \"me\" cannot list resource \"pods\" in API group \"\" at the cluster scope";
+        let rights = Arc::new(MissingRights::new("home", std::collections::BTreeSet::new()));
+        let log = Log::default();
+        let out = log.clone();
+        let lines = layer::<Registry>().with_ansi(false).with_writer(move || out.clone());
+        let subscriber = tracing_subscriber::registry().with(lines.with_filter(Repetitions(Some(Arc::clone(&rights)))));
+        let logged = tracing::subscriber::with_default(subscriber, || {
+            tracing::warn!(error = said, "before it is known");
+            let right = Right { verb: "list".to_owned(), group: String::new(), resource: "pods".to_owned(), namespace: None };
+            rights.refused(right, None, said);
+            tracing::warn!(error = said, "trying again");
+            tracing::error!("the list failed: {said}");
+            tracing::warn!(error = said.replace("list", "watch"), "another right");
+            tracing::warn!(error = "no answer", "another failure");
+            String::from_utf8_lossy(&locked(&log.0)).into_owned()
+        });
+        let missing: Vec<&str> = ["before it", "trying", "the list", "another right", "another failure"]
+            .into_iter()
+            .filter(|said| !logged.contains(said))
+            .collect();
+        assert_eq!(missing, ["trying", "the list"], "{logged}");
+    }
 
     #[test]
     fn a_misspelt_level_is_refused_by_its_name() {

@@ -7,16 +7,22 @@ use crate::{
     leader::Leadership,
     pace::{Pacer, Progress},
 };
-use pointsman_core::decide::Policies;
+use pointsman_core::{
+    decide::{
+        Policies,
+        latency::{BUCKETS, Latency},
+    },
+    point::name as point_name,
+};
 use pointsman_sandbox::{isolate, sync::locked};
 use prometheus_client::{
     collector::Collector,
     encoding::{
-        DescriptorEncoder, EncodeLabelSet, EncodeMetric,
+        DescriptorEncoder, EncodeLabelSet, EncodeMetric, MetricEncoder, NoLabelSet,
         text::{encode, encode_registry},
     },
     metrics::{
-        TypedMetric,
+        MetricType, TypedMetric,
         counter::{ConstCounter, Counter},
         family::Family,
         gauge::{ConstGauge, Gauge},
@@ -114,6 +120,13 @@ impl Collector for HostState {
         });
         family(page, "pointsman_policy_calls", "Calls of a plugin under its current settings, by outcome.", calls)?;
 
+        let latencies = set.members().iter().flat_map(|member| {
+            let points = member.bound.points.iter();
+            points.map(|point| ([("plugin", member.name()), ("point", point_name(*point))], CallDurations(member.health.latency(*point))))
+        });
+        let help = "Duration of a call of a plugin under its current settings, by policy point, whether it answered or failed.";
+        family(page, "pointsman_policy_call_duration_seconds", help, latencies)?;
+
         let now = Instant::now();
         let quarantined = set.members().iter().map(|member| {
             let (_, for_all) = member.health.quarantines(now);
@@ -163,6 +176,25 @@ impl Collector for HostState {
         let help = "1 while no further subject may restart its pods because a restart failed or the rollout is paused, else 0.";
         single(page, "pointsman_pace_stopped", help, stopped.is_some().into())
     }
+}
+
+/// How long the calls of a plugin took, as a metric.
+struct CallDurations<'l>(&'l Latency);
+
+impl EncodeMetric for CallDurations<'_> {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> fmt::Result {
+        let counts = self.0.counts();
+        let buckets: Vec<(f64, u64)> = BUCKETS.into_iter().chain([f64::INFINITY]).zip(counts).collect();
+        encoder.encode_histogram::<NoLabelSet>(self.0.total().as_secs_f64(), counts.iter().sum(), &buckets, None)
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+impl TypedMetric for CallDurations<'_> {
+    const TYPE: MetricType = MetricType::Histogram;
 }
 
 /// A metric with labels. The name of a counter is given without `_total`.
@@ -249,6 +281,7 @@ fn with_totals(page: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     fn page(format: Format) -> String {
         let reconciles = Reconciles::default();
@@ -280,6 +313,35 @@ mod tests {
             for page in [&open, &classic] {
                 assert!(page.lines().any(|written| written == line), "{line} is not in\n{page}");
             }
+        }
+    }
+
+    #[test]
+    fn calls_are_a_histogram_of_all_buckets_up_to_the_last() {
+        #[derive(Debug)]
+        struct Plugin(Latency);
+        impl Collector for Plugin {
+            fn encode(&self, mut page: DescriptorEncoder<'_>) -> fmt::Result {
+                family(&mut page, "calls_seconds", "Calls.", [([("plugin", "a")], CallDurations(&self.0))])
+            }
+        }
+        let latency = Latency::default();
+        for milliseconds in [1, 7, 2_000] {
+            latency.record(Duration::from_millis(milliseconds));
+        }
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Plugin(latency)));
+        let page = Format::Prometheus.page(&registry).unwrap();
+        for line in [
+            "# TYPE calls_seconds histogram",
+            "calls_seconds_bucket{le=\"0.001\",plugin=\"a\"} 1",
+            "calls_seconds_bucket{le=\"0.01\",plugin=\"a\"} 2",
+            "calls_seconds_bucket{le=\"1.0\",plugin=\"a\"} 2",
+            "calls_seconds_bucket{le=\"+Inf\",plugin=\"a\"} 3",
+            "calls_seconds_sum{plugin=\"a\"} 2.008",
+            "calls_seconds_count{plugin=\"a\"} 3",
+        ] {
+            assert!(page.lines().any(|written| written == line), "{line} is not in\n{page}");
         }
     }
 

@@ -27,8 +27,10 @@ use pointsman_core::{
         SERVICE_ACCOUNT, SERVING_RUNTIME, TRAINING_JOB, VALIDATION_RULE, X_INFERENCE_POOL,
     },
     settings::HOST_NAMESPACE,
+    world::MissingRole,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 
 /// The ServiceAccount that hosts run as.
 pub const ACCOUNT: &str = "pointsman";
@@ -349,10 +351,34 @@ fn is_for_everywhere(rule: &Value) -> bool {
 
 /// The feature whose role lets a host list a kind.
 pub fn grants_list(resource: &Resource) -> Option<&'static str> {
+    grants("list", (resource.group, resource.plural), None, false)
+}
+
+/// The feature whose role grants a right to a resource of a group, such as `pods/status`, to all of its objects or to the one of this name. Rights
+/// in the host's own namespace count if that is where it is.
+pub fn grants(verb: &str, (group, resource): (&str, &str), name: Option<&str>, is_at_home: bool) -> Option<&'static str> {
     let has = |list: &Value, name: &str| list.as_array().is_some_and(|list| list.iter().any(|item| item == name));
-    let lists =
-        |rule: &Value| has(&rule["apiGroups"], resource.group) && has(&rule["resources"], resource.plural) && has(&rule["verbs"], "list");
-    features().into_iter().find(|feature| feature.everywhere.iter().any(lists)).map(|feature| feature.name)
+    let does = |rule: &Value| {
+        let names = &rule["resourceNames"];
+        has(&rule["apiGroups"], group)
+            && has(&rule["resources"], resource)
+            && has(&rule["verbs"], verb)
+            && (names.is_null() || name.is_some_and(|name| has(names, name)))
+    };
+    let features = features();
+    let at_home = features.iter().find(|feature| is_at_home && feature.at_home.iter().any(does));
+    at_home.or_else(|| features.iter().find(|feature| feature.everywhere.iter().any(does))).map(|feature| feature.name)
+}
+
+/// The role of a feature that a host lacks, which serves these namespaces or, without any, all: in a namespace, or for all at once.
+pub fn missing_role(feature: &str, served: &BTreeSet<String>, namespace: Option<&str>) -> MissingRole {
+    let namespace = namespace.filter(|namespace| served.contains(*namespace));
+    let folder = match namespace {
+        _ if served.is_empty() => feature.to_owned(),
+        Some(_) => format!("{IN_NAMESPACE}/{feature}"),
+        None => format!("{BESIDE_NAMESPACES}/{feature}"),
+    };
+    MissingRole { folder, namespaces: namespace.map(str::to_owned).into_iter().collect() }
 }
 
 impl Feature {

@@ -203,12 +203,7 @@ impl Extents {
     /// The role that grants what a watch needs.
     fn role(&self, resource: &'static Resource, place: Option<&String>) -> MissingRole {
         let feature = permissions::grants_list(resource).unwrap_or(permissions::BASE);
-        let folder = match place {
-            None if self.namespaces.is_empty() => feature.to_owned(),
-            Some(namespace) if self.namespaces.contains(namespace) => format!("{}/{feature}", permissions::IN_NAMESPACE),
-            _ => format!("{}/{feature}", permissions::BESIDE_NAMESPACES),
-        };
-        MissingRole { folder, namespaces: place.filter(|place| self.namespaces.contains(*place)).cloned().into_iter().collect() }
+        permissions::missing_role(feature, &self.namespaces, place.map(String::as_str))
     }
 }
 
@@ -262,11 +257,6 @@ pub async fn keep(
             listed.note(resource, *watch.listing.borrow(), || extents.role(resource, watch.place.as_ref()));
         }
         let now = if served.known() { listed.obstacle() } else { Some("the API server hasn't said yet what it serves".to_owned()) };
-        if *shared.lock().denied() != listed.denied {
-            for message in denied_messages(&listed.denied) {
-                tracing::warn!("{message}");
-            }
-        }
         shared.change(|world| {
             world.set_available(listed.done);
             world.set_denied(listed.denied);

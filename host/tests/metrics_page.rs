@@ -2,9 +2,11 @@
 
 use crate::planning::decide;
 use pointsman::{
+    api_errors::ApiErrors,
     leader::{Timing, agreement::Agreement, campaign},
     liveness::Liveness,
     metrics::{Format, HostState, Reconciles},
+    missing_rights::Right,
     pace::Pacer,
     serve::{
         admission::{
@@ -54,6 +56,9 @@ fn page() -> String {
     let policies = Arc::clone(decide());
     policies.count_transition("nominated");
     let (reconciles, counts) = (Reconciles::default(), AdmissionCounts::default());
+    let api_errors = ApiErrors::new("none", BTreeSet::new());
+    let right = Right { verb: "list".to_owned(), group: String::new(), resource: "pods".to_owned(), namespace: None };
+    api_errors.count(&right, "403".to_owned());
     reconciles.done("InferenceService", true, 0.1);
     counts.answered("/validate", "CREATE", true, 0.01);
     let readiness = Readiness {
@@ -67,7 +72,7 @@ fn page() -> String {
     };
     let state = HostState { policies, pacer: Arc::new(Pacer::new(None)), leadership };
     let expiry = CertificateExpiry(Arc::<CurrentCertificate>::default());
-    Format::Prometheus.page(&registry(state, readiness, &reconciles, Some((&counts, expiry)))).unwrap()
+    Format::Prometheus.page(&registry(state, readiness, &reconciles, &api_errors, Some((&counts, expiry)))).unwrap()
 }
 
 /// The metrics by their names.

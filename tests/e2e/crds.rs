@@ -70,6 +70,7 @@ async fn installing_again_changes_nothing() {
     let before = versions().await;
     let said = cluster.pointsman(&["crds", "install", "--all"]).ok();
     assert_eq!(said.lines().filter(|line| line.ends_with(" unchanged")).count(), KINDS.len(), "{said}");
+    assert_eq!(said.lines().last(), Some(&*format!("unchanged: {}", KINDS.len())));
     assert_eq!(versions().await, before);
     assert!(cluster.pointsman(&["crds", "check", "--all"]).success);
 }

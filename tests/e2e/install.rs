@@ -1,6 +1,9 @@
 //! The manifests of `deploy/`, applied as a user applies them.
 
-use crate::services::{Space, fixed, with_model};
+use crate::{
+    first_service::run_the_page,
+    services::{Space, fixed, with_model},
+};
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Options, workspace};
 use pointsman_tests::{CommandOutput, Host, PolicyCluster, TestCluster, eventually, guide::blocks};
@@ -94,6 +97,9 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     let left = space.kubectl(&["get", "deployments,services", "-o", "name"]).ok();
     assert!(left.contains("deployment.apps/chat-engine"), "what serves goes on: {left}");
     space.kubectl(&["delete", "isvc", "chat", "--timeout", "600s"]).ok();
+
+    // The CRDs are still there, and nothing else is.
+    tokio::task::block_in_place(|| run_the_page(&cluster));
 }
 
 #[tokio::test(flavor = "multi_thread")]

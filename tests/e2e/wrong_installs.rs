@@ -20,9 +20,18 @@ impl Said<'_> {
 
     /// Waits until a host's /readyz and its log say it.
     async fn by(&self, host: &Host<'_>) {
+        self.by_readyz(host).await;
+        self.by_log(host).await;
+    }
+
+    async fn by_readyz(&self, host: &Host<'_>) {
         let (code, what) = (if self.ready { 200 } else { 503 }, self.sentence);
         let answered = || host.get("/readyz").is_ok_and(|(is, page)| is == code && page.lines().any(|line| self.is_in(line)));
         eventually(&format!("/readyz says {what}"), async || answered().then_some(())).await;
+    }
+
+    async fn by_log(&self, host: &Host<'_>) {
+        let what = self.sentence;
         let is_logged = |line: &Value| {
             ["WARN", "ERROR"].iter().any(|level| line["level"] == *level) && self.is_in(&format!("{} {}", line["message"], line["error"]))
         };
@@ -108,7 +117,10 @@ async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_r
     cluster.kubectl(&["delete", "clusterrolebinding", "pointsman-leaderworkerset"]).ok();
     let host = Host::start(&cluster, &["--webhook", "127.0.0.1:0", "--pace", "1", "--control", "isvc:team-a"]).await;
     let denied = "the host has no right to list leaderworkersets.leaderworkerset.x-k8s.io";
-    Said { ready: true, sentence: denied, remedy: ": apply deploy/roles/leaderworkerset" }.by(&host).await;
+    let remedy = ": apply deploy/roles/leaderworkerset";
+    Said { ready: true, sentence: denied, remedy }.by_readyz(&host).await;
+    let denied = "can't list leaderworkersets.leaderworkerset.x-k8s.io: the ServiceAccount pointsman-system/pointsman lacks the right";
+    Said { ready: true, sentence: denied, remedy }.by_log(&host).await;
     finds(&cluster, "the ServiceAccount has no right of leaderworkerset", "apply deploy/roles/leaderworkerset").await;
 
     let differs = "this host has another --control, --pace than the leader";
@@ -139,12 +151,8 @@ async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_r
         (code == 503 && said.contains(bare) && said.contains(": apply deploy/roles/webhook")).then_some(())
     })
     .await;
-    let complaint = "it can't be read";
-    let logged = |line: &Value| {
-        let error = line["error"].as_str().unwrap_or_default();
-        line["level"] == "WARN" && error.contains(complaint) && error.ends_with(": apply deploy/roles/webhook")
-    };
-    eventually("the log says it", async || host.logged().iter().any(logged).then_some(())).await;
+    let lacks = "secrets in the namespace pointsman-system: the ServiceAccount pointsman-system/pointsman lacks the right";
+    Said { ready: false, sentence: lacks, remedy: ": apply deploy/roles/webhook" }.by_log(&host).await;
     finds(&cluster, "the ServiceAccount lacks rights of webhook", "apply deploy/roles/webhook").await;
     finds(&cluster, "the Secret pointsman-webhook has no certificate of the webhook", "the rights of deploy/roles/webhook").await;
     apply(&cluster, "roles/webhook");

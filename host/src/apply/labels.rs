@@ -35,12 +35,9 @@ impl Applier {
             Err(error) => match api_error(key, &error) {
                 ApplyError::Refused { message, .. } => {
                     if self.record_server_mutation(key, key, false, (refused, before)) {
-                        // Only the API server itself says so, and not who may answer for it.
-                        let lacks_right = message.contains("cannot patch resource");
-                        let remedy = if lacks_right { "apply deploy/roles/ome" } else { "allow the host to label it" };
                         tracing::warn!(
                             subject = %key,
-                            "can't write the labels by which the service is selected: {message} To have them, {remedy}; to do without, set \
+                            "can't write the labels by which the service is selected: {message} Allow the host to label it, or set \
                              --subject-labels=false"
                         );
                     }

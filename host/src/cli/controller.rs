@@ -5,6 +5,7 @@ use super::{
     policies::PolicyArgs, servers::Servers, settings::SettingsArgs, traces::TracesArgs,
 };
 use crate::{
+    api_errors::{ApiErrors, observed},
     comparison::LiveComparison,
     controller,
     keeper::{self, start::Started},
@@ -197,6 +198,14 @@ impl ControllerArgs {
         Ok(self.traces.start(origin)?.map(|(traces, tracer)| (traces, traces::layer(tracer))))
     }
 
+    /// Begins to log. Which rights are missing by what the API server refuses is logged once.
+    fn start_log(&self, layer: Option<TraceLayer>) -> Result<(LogLevel, Arc<ApiErrors>)> {
+        let errors = Arc::new(ApiErrors::new(self.policies.namespace(), self.namespaces.iter().cloned().collect()));
+        let level = LogLevel::start(&self.log_level, self.log_format, layer, Some(errors.missing_rights()))
+            .with_context(|| format!("--log-level {}", self.log_level))?;
+        Ok((level, errors))
+    }
+
     /// What an administrator has set for all subjects; none if the host is to end before that is known.
     async fn settings_of_all(&self, client: &Client, stopped: &mut (impl Future<Output = ()> + Unpin)) -> Option<Settings> {
         let identity = self.policies.identity();
@@ -211,9 +220,9 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
     let (traces, layer) = args.start_traces()?.unzip();
-    let log_level = LogLevel::start(&args.log_level, args.log_format, layer).with_context(|| format!("--log-level {}", args.log_level))?;
+    let (log_level, api_errors) = args.start_log(layer)?;
     end_on_panic();
-    let client = args.cluster.client().await?;
+    let client = observed(args.cluster.client().await?, Arc::clone(&api_errors));
     let Some(settings_of_all) = args.settings_of_all(&client, &mut stopped).await else { return Ok(ExitCode::SUCCESS) };
     let memory_usage = args.memory_usage.source(settings_of_all.prometheus.as_deref())?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
@@ -290,7 +299,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
         servers.start_webhook(admission, serving, is_set(stopping.clone()));
     }
     let readiness = health::Readiness { apis, obstacle, listed, shared, liveness, differs, served: servers.served() };
-    let mut registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, answered);
+    let mut registry = health::registry(HostState { policies, pacer, leadership }, readiness.clone(), &reconciles, &api_errors, answered);
     if let Some(traces) = &traces {
         traces.counts().register(&mut registry);
     }

@@ -1,13 +1,13 @@
 //! `pointsman crds`.
 
-use super::ClusterArgs;
-use crate::crds::{Outcome, install};
+use super::{ClusterArgs, progress::Progress};
+use crate::crds::{InstallStep, Outcome, install};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use pointsman_crds::{KINDS, file_name, yaml};
-use std::{fs, io::Write, path::PathBuf, process::ExitCode};
+use std::{collections::BTreeMap, fs, io::Write, path::PathBuf, process::ExitCode};
 
 #[derive(Args, Debug)]
 pub(super) struct CrdsArgs {
@@ -99,16 +99,43 @@ fn print(args: &PrintArgs) -> Result<ExitCode> {
 }
 
 async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
+    let progress = Progress::start();
+    progress.set("connecting to the API server".to_owned());
     let client = args.cluster.connect().await?;
+    let crds = args.selection.crds()?;
+    let mut outcomes = BTreeMap::new();
     let mut good = true;
-    for crd in args.selection.crds()? {
-        let outcome = install(&client, &crd, write).await.with_context(|| format!("CustomResourceDefinition {}", crd.name_any()))?;
+    for (number, crd) in crds.iter().enumerate() {
+        let name = crd.name_any();
+        // Longer lines than a terminal's can't be cleared.
+        let kind = &crd.spec.names.kind;
+        let step = |step: InstallStep| progress.set(format!("{} of {}: {}", number + 1, crds.len(), step.describe(kind)));
+        let outcome = install(&client, crd, write, &step).await.with_context(|| format!("CustomResourceDefinition {name}"))?;
         good &= match &outcome {
             Outcome::Missing => false,
             Outcome::Foreign(comparison) => comparison.unusable.is_none(),
             _ => true,
         };
-        println!("{:<52} {outcome}", crd.name_any());
+        progress.interrupt(|| println!("{name:<52} {outcome}"));
+        *outcomes.entry(outcome.name()).or_insert(0_usize) += 1;
     }
+    drop(progress);
+    println!("{}", summary(&outcomes));
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How many CRDs have each outcome.
+fn summary(outcomes: &BTreeMap<&str, usize>) -> String {
+    outcomes.iter().map(|(outcome, count)| format!("{outcome}: {count}")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_counts_what_became_of_the_crds() {
+        let counts = BTreeMap::from([(Outcome::Unchanged.name(), 1), (Outcome::Installed.name(), 2)]);
+        assert_eq!(summary(&counts), "installed: 2, unchanged: 1");
+    }
 }

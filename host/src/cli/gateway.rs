@@ -284,7 +284,8 @@ pub(super) async fn ended(tasks: &mut Tasks) -> Result<()> {
 pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
-    let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    let log_level =
+        LogLevel::start(&args.log_level, args.log_format, None, None).with_context(|| format!("--log-level {}", args.log_level))?;
     let client = args.cluster.client().await?;
     let limits = Arc::new(args.limits.limits());
     let models = Arc::new(Models::new(Arc::new(Shared::new(limits.concurrency, limits.held))));

@@ -29,6 +29,7 @@ pub mod placement;
 mod plugin;
 mod policies;
 mod policy;
+mod progress;
 pub mod render;
 mod rule;
 mod scheduler_extender;

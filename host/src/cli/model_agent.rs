@@ -139,7 +139,8 @@ impl ModelAgentArgs {
 pub(super) async fn run(args: ModelAgentArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let stopped = pin!(stop_signal()?);
-    let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    let log_level =
+        LogLevel::start(&args.log_level, args.log_format, None, None).with_context(|| format!("--log-level {}", args.log_level))?;
     let settings = args.settings().await?;
     let client = args.cluster.client().await?;
     let (obstacle, known) = watch::channel(Some("the models haven't been listed yet".to_owned()));

@@ -195,7 +195,8 @@ impl PortArgs {
 pub(super) async fn run(args: SchedulerExtenderArgs) -> Result<ExitCode> {
     // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
     let mut stopped = pin!(stop_signal()?);
-    let log_level = LogLevel::start(&args.log_level, args.log_format, None).with_context(|| format!("--log-level {}", args.log_level))?;
+    let log_level =
+        LogLevel::start(&args.log_level, args.log_format, None, None).with_context(|| format!("--log-level {}", args.log_level))?;
     args.ports.check()?;
     let client = args.cluster.client().await?;
     let mut tasks = Tasks::new();

@@ -131,9 +131,9 @@ async fn own_image(client: &Client, namespace: &str, pod: &str) -> Option<String
         match own_pod::image(client, namespace, pod).await {
             Ok(image) => return Some(image),
             Err(error) if error.is_permanent() => {
-                tracing::warn!(
-                    "{error}: LLMInferenceServices get no endpoint picker of this project. Set --picker-image, or --scheduler llm-d"
-                );
+                tracing::warn!("{error}");
+                // A line of its own: that a right is missing isn't logged twice.
+                tracing::warn!("LLMInferenceServices get no endpoint picker of this project: set --picker-image, or --scheduler llm-d");
                 return None;
             }
             Err(error) => tracing::warn!("{error}: trying again"),

@@ -9,6 +9,7 @@ use super::{
     external_metrics::front_proxy::FrontProxy,
 };
 use crate::{
+    api_errors::ApiErrors,
     liveness::Liveness,
     logging::LogLevel,
     metrics::{Format, HostState, Reconciles, single},
@@ -97,12 +98,14 @@ pub fn registry(
     state: HostState,
     readiness: Readiness,
     reconciles: &Reconciles,
+    api_errors: &ApiErrors,
     admission: Option<(&AdmissionCounts, CertificateExpiry)>,
 ) -> Registry {
     let mut registry = Registry::default();
     registry.register_collector(Box::new(state));
     registry.register_collector(Box::new(readiness));
     reconciles.register(&mut registry);
+    api_errors.register(&mut registry);
     if let Some((counts, expiry)) = admission {
         counts.register(&mut registry);
         registry.register_collector(Box::new(expiry));

@@ -7,7 +7,7 @@ use super::{
 use pointsman_harness::Behaviour;
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 #[tokio::test]
 async fn a_service_waits_for_a_model_that_is_missing_or_on_its_way() {
@@ -22,7 +22,12 @@ async fn a_service_waits_for_a_model_that_is_missing_or_on_its_way() {
     assert_eq!((&failure["reason"], &failure["message"]), (&json!("ModelLoadFailed"), &json!(said)));
 
     space.unready_model("model", json!({})).await;
-    space.says("chat", "ModelReady", "False", "ModelNotReady").await;
+    let said = space.says("chat", "ModelReady", "False", "ModelNotReady").await;
+    let (namespace, label) = (&space.0.name, format!("models.ome.io/{}.basemodel.model=Ready", space.0.name));
+    let remedy = format!("`kubectl patch basemodel model --namespace {namespace} --subresource status --type merge");
+    for words in ["has no state on any node yet. The model agents report it", &format!("`kubectl label node NODE {label}`"), &remedy] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
     space.patch_status(&BASE_MODEL, "model", json!({"state": "In_Transit"})).await;
     let in_transit =
         |service: &Value| condition(service, "ModelReady")["message"].as_str().is_some_and(|said| said.contains("is In_Transit"));
@@ -176,6 +181,12 @@ async fn an_engine_that_only_crashes_is_not_ready() {
     space.ready("chat").await;
 }
 
+/// The nodes that haven't a model, by the command that the condition names.
+fn without(space: &Space<'_>, label: &str) -> BTreeSet<String> {
+    let selector = format!("{label}!=Ready");
+    space.kubectl(&["get", "nodes", "--selector", &selector, "-o", "name"]).ok().lines().map(str::to_owned).collect()
+}
+
 #[tokio::test]
 async fn a_service_whose_model_is_on_no_node_waits_and_says_for_what() {
     let space = Space::shared("homeless").await;
@@ -188,10 +199,20 @@ async fn a_service_whose_model_is_on_no_node_waits_and_says_for_what() {
     }
     space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
     let said = space.says("chat", "EngineReady", "Unknown", "Unschedulable").await;
-    assert!(said.contains("has no node"), "{said}");
+    let label = format!("models.ome.io/{}.basemodel.model", space.0.name);
+    for words in [
+        "has no node",
+        &format!("The pod requires a node with the label {label}=Ready, which the model agent sets"),
+        &format!("`kubectl label node NODE {label}=Ready`"),
+        &format!("`kubectl get nodes --selector '{label}!=Ready'`"),
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(without(&space, &label).contains("node/cpu-2"), "the command lists the nodes without the label");
     space.says("chat", "Ready", "Unknown", "Unschedulable").await;
     assert!(eventually("its pod is there", async || space.pods("chat").await.into_values().next()).await["spec"]["nodeName"].is_null());
     place("cpu-2", "=Ready");
+    assert!(!without(&space, &label).contains("node/cpu-2"));
     space.ready("chat").await;
     assert_eq!(space.pods("chat").await.into_values().next().unwrap()["spec"]["nodeName"], "cpu-2");
 }

@@ -1,6 +1,9 @@
 //! How a plugin fares: past its error budget it isn't asked for a while. The budget is per namespace, so that one tenant's input keeps a plugin
 //! from no other tenant; where it fails for several, it isn't asked for anybody.
 
+use super::latency::Latency;
+use crate::point::POINTS;
+use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::{
     call::CallError,
     limits::{ERROR_BUDGET, ERROR_WINDOW, QUARANTINE, QUARANTINE_MAX, RECOVERED_AFTER},
@@ -57,6 +60,8 @@ pub enum HealthChange {
 pub struct Health {
     answered: AtomicU64,
     failed: AtomicU64,
+    /// In the order of [`POINTS`].
+    latencies: [Latency; POINTS.len()],
     state: Mutex<HealthState>,
 }
 
@@ -128,6 +133,13 @@ impl Health {
     /// Answers and failures so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.answered.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
+    }
+
+    /// How long its calls at a policy point took, those that failed too.
+    pub fn latency(&self, point: PolicyPoint) -> &Latency {
+        let [first, others @ ..] = &self.latencies;
+        let known = POINTS.iter().skip(1).zip(others).find(|(known, _)| **known == point);
+        known.map_or(first, |(_, latency)| latency)
     }
 
     /// Whether it isn't asked for subjects of a namespace. What has begun after `now` counts for nothing: within a plan nothing changes.
@@ -245,6 +257,15 @@ mod tests {
         health.failed("a", &TRAP(), now);
         health.failed("a", &TRAP(), now + Duration::from_secs(1));
         assert_eq!(health.last_fault(), Some(now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn each_policy_point_has_its_latency() {
+        let health = Health::default();
+        for (calls, point) in POINTS.into_iter().enumerate() {
+            (0..=calls).for_each(|_| health.latency(point).record(Duration::ZERO));
+        }
+        assert_eq!(POINTS.map(|point| health.latency(point).counts()[0]), [1, 2, 3, 4]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod cached;
 mod chain;
 pub mod health;
+pub mod latency;
 pub mod member;
 pub mod propagation;
 pub mod replay;
@@ -354,7 +355,9 @@ impl Pinned<'_> {
                 target: spans::TARGET, "call", otel.name = %format_args!("call {name}"), plugin = name, digest, point = self::name(point),
                 outcome = Empty, fuel = Empty, otel.status_code = Empty, otel.status_description = Empty,
             );
+            let begun = Instant::now();
             let outcome = span.in_scope(|| ask(plugin));
+            member.health.latency(point).record(begun.elapsed());
             match &outcome {
                 Ok((_, spent)) => {
                     span.record("outcome", "Answered");

@@ -4,10 +4,13 @@ use super::{
     child::{Condition, SUBJECT_KIND},
     live::Live,
 };
-use crate::subject_kind::{PodLabels, SUBJECT_KINDS};
+use crate::{
+    model_nodes::names::is_node_label,
+    subject_kind::{PodLabels, SUBJECT_KINDS},
+};
 use serde::Deserialize;
 use serde_json::Value;
-use std::borrow::Cow;
+use std::{borrow::Cow, collections::BTreeMap};
 
 /// A pod of a subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -52,6 +55,16 @@ pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 
 /// What a kubelet says while a container is only on its way.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+
+/// What a scheduler says of nodes that lack a label which the pod's node selector requires.
+const UNSELECTED: &str = "node affinity/selector";
+
+/// What is read of a pod's spec.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Spec {
+    node_selector: BTreeMap<String, String>,
+}
 
 /// What is read of a pod's status.
 #[derive(Default, Deserialize)]
@@ -112,6 +125,7 @@ impl Pod {
         let known = SUBJECT_KINDS.iter().find(|known| known.resource.kind == kind);
         let PodLabels { subject, component } = known.map_or(PodLabels { subject: "", component: "" }, |known| known.pod_labels);
         let status: Status = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
+        let spec = || live.field("spec").and_then(|spec| serde_json::from_str(spec.get()).ok()).unwrap_or_default();
         Self {
             namespace: text(&live.metadata.namespace),
             name: text(&live.metadata.name),
@@ -120,12 +134,12 @@ impl Pod {
             component: label(component),
             kind,
             deleting: live.deleting(),
-            failure: failure(status).map(|failure| PodFailure { pod_created: created, ..failure }),
+            failure: failure(status, spec).map(|failure| PodFailure { pod_created: created, ..failure }),
         }
     }
 }
 
-fn failure(status: Status) -> Option<PodFailure> {
+fn failure(status: Status, spec: impl FnOnce() -> Spec) -> Option<PodFailure> {
     for ContainerStatus { name, state, last_state } in status.init_container_statuses.iter().chain(&status.container_statuses) {
         let ended = state.terminated.as_ref().or(last_state.terminated.as_ref());
         let exit_code = ended.and_then(|ended| ended.exit_code);
@@ -160,8 +174,23 @@ fn failure(status: Status) -> Option<PodFailure> {
     }
     let unscheduled = status.conditions.into_iter().find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
     let said = |text: String, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text };
-    let message = format!("The pod waits for a node: {}", said(unscheduled.message, "none suits it"));
+    let mut message = format!("The pod waits for a node: {}", said(unscheduled.message, "none suits it"));
+    if message.contains(UNSELECTED)
+        && let Some(remedy) = label_remedy(&spec())
+    {
+        message = format!("{}. {remedy}", message.trim_end_matches('.'));
+    }
     Some(PodFailure { reason: said(unscheduled.reason, "Unschedulable"), message, ..PodFailure::default() })
+}
+
+/// Which label of a model the pod's node must have, and who sets it: the scheduler names no label.
+fn label_remedy(spec: &Spec) -> Option<String> {
+    let (label, state) = spec.node_selector.iter().find(|(label, _)| is_node_label(label))?;
+    Some(format!(
+        "The pod requires a node with the label {label}={state}, which the model agent sets on nodes that have the model's files. Where no agent \
+         runs, label each node that has them: `kubectl label node NODE {label}={state}`. These nodes lack the label: \
+         `kubectl get nodes --selector '{label}!={state}'`"
+    ))
 }
 
 #[cfg(test)]
@@ -202,5 +231,27 @@ mod tests {
         ]}});
         let failure = Pod::from_value(&pod).failure.unwrap();
         assert!(!failure.started && failure.message.contains("0/3"));
+    }
+
+    #[test]
+    fn a_pod_that_no_node_takes_for_want_of_a_model_s_label_names_the_label_and_who_sets_it() {
+        let message = |selector: Value, said: &str| {
+            let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": said});
+            let pod = json!({"metadata": {"name": "p"}, "spec": {"nodeSelector": selector}, "status": {"conditions": [condition]}});
+            Pod::from_value(&pod).failure.unwrap().message
+        };
+        let unselected = "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.";
+        let ours = json!({"models.ome.io/chat.basemodel.llama": "Ready", "zone": "a"});
+        assert_eq!(
+            message(ours.clone(), unselected),
+            "The pod waits for a node: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. The pod requires a node \
+             with the label models.ome.io/chat.basemodel.llama=Ready, which the model agent sets on nodes that have the model's files. Where no \
+             agent runs, label each node that has them: `kubectl label node NODE models.ome.io/chat.basemodel.llama=Ready`. These nodes lack \
+             the label: `kubectl get nodes --selector 'models.ome.io/chat.basemodel.llama!=Ready'`"
+        );
+        // It isn't the label that keeps the pod from these nodes.
+        let full = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";
+        assert_eq!(message(ours, full), format!("The pod waits for a node: {full}"));
+        assert_eq!(message(json!({"zone": "a"}), unselected), format!("The pod waits for a node: {unselected}"));
     }
 }

@@ -17,7 +17,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
     for kind in KINDS.iter().filter(|kind| !kind.optional) {
         let crd = (kind.crd)();
         let name = crd.name_any();
-        match install(&installation.client, &crd, false).await? {
+        match install(&installation.client, &crd, false, &|_| ()).await? {
             Outcome::Missing if crd.spec.group == POLICY_PLUGIN.group => {
                 findings.push(Finding::wrong(format!("{name} is missing, without which no host decides anything"), INSTALL));
             }

@@ -4,6 +4,7 @@ use super::{ACCEPTED, MODEL_READY, PlanBuilder, PlanError};
 use crate::{
     condition::Condition,
     kinds::questions,
+    model_nodes::names::node_label,
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, FINE_TUNED_WEIGHT},
     world::{
         ObjectKey, Read,
@@ -11,6 +12,7 @@ use crate::{
     },
 };
 use pointsman_crds::ome::model::LifeCycleState;
+use pointsman_sandbox::point::selection::Model;
 use serde_json::json;
 use std::sync::Arc;
 
@@ -66,10 +68,14 @@ impl PlanBuilder<'_> {
                 };
                 return stopped("ModelFailed", message);
             }
-            state => {
-                let state = state
-                    .map_or_else(|| "has no state yet".to_owned(), |state| format!("is {}", json!(state).as_str().unwrap_or_default()));
-                let message = format!("The {kind} {name} {state}: the service goes on once its status.state is Ready.");
+            None => return stopped("ModelNotReady", unreported(model)),
+            Some(state) => {
+                let state = json!(state);
+                let state = state.as_str().unwrap_or_default();
+                let message = format!(
+                    "The {kind} {name} is {state}: the service continues once its status.state is Ready. `kubectl describe {}` shows how far it is.",
+                    kubectl_name(model)
+                );
                 return stopped("ModelNotReady", message);
             }
         }
@@ -134,6 +140,32 @@ fn ready(reason: &str, message: String, warning: Option<String>) -> Condition {
         None => Condition::satisfied(MODEL_READY, reason, message),
         Some(warning) => Condition::satisfied(MODEL_READY, "Deprecated", format!("{message} {warning}")).with_event(),
     }
+}
+
+/// A model as kubectl's arguments.
+fn kubectl_name(model: &ModelView) -> String {
+    let Model { kind, namespace, name, .. } = &*model.model;
+    let scope = if namespace.is_empty() { String::new() } else { format!(" --namespace {namespace}") };
+    format!("{} {name}{scope}", kind.to_lowercase())
+}
+
+/// That nobody has reported a state of the model, who does, and what to do where nobody will.
+fn unreported(model: &ModelView) -> String {
+    let Model { kind, namespace, name, .. } = &*model.model;
+    let object = kubectl_name(model);
+    let set_state = format!("`kubectl patch {object} --subresource status --type merge --patch '{{\"status\":{{\"state\":\"Ready\"}}}}'`");
+    if model.live.object.scheme() == "pvc" {
+        return format!(
+            "The {kind} {name} has no state yet. The controller inspects the model on its claim and reports its state if the flag \
+             --model-agent-namespace is set. Without the flag, set the state: {set_state}."
+        );
+    }
+    format!(
+        "The {kind} {name} has no state on any node yet. The model agents report it, and the controller writes it if the flag \
+         --model-agent-namespace is set. Where no agent runs, label each node that has the model's files: `kubectl label node NODE {}=Ready`. \
+         Then set the state: {set_state}.",
+        node_label(namespace, name)
+    )
 }
 
 fn weight_key(name: &str) -> ObjectKey {

@@ -1,0 +1,151 @@
+//! A line on a terminal that says what a command is doing, once the command takes longer than people wait without asking.
+
+use pointsman_sandbox::sync::locked;
+use std::{
+    io::{self, IsTerminal, Write},
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+use tokio::{task::JoinHandle, time::sleep};
+
+/// How long a command says nothing.
+const DELAY: Duration = Duration::from_secs(2);
+
+/// Removes what the line says.
+const CLEAR: &[u8] = b"\r\x1b[2K";
+
+/// The line. It is gone when this is dropped.
+#[derive(Debug)]
+pub(super) struct Progress<W: Write = io::Stderr> {
+    line: Arc<Mutex<Line<W>>>,
+    /// What shows the line in time; none where there is no terminal.
+    timer: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Line<W> {
+    out: W,
+    text: String,
+    is_shown: bool,
+}
+
+impl<W: Write> Line<W> {
+    /// Nobody is told if a terminal is gone.
+    fn write(&mut self, parts: &[&[u8]]) {
+        parts.iter().try_for_each(|part| self.out.write_all(part)).and_then(|()| self.out.flush()).ok();
+    }
+
+    fn show(&mut self) {
+        let text = self.text.clone();
+        self.write(&[CLEAR, text.as_bytes()]);
+    }
+}
+
+impl Progress {
+    /// One on stderr, if that is a terminal.
+    pub(super) fn start() -> Self {
+        let out = io::stderr();
+        let is_terminal = out.is_terminal();
+        Self::on(out, is_terminal)
+    }
+}
+
+impl<W: Write + Send + 'static> Progress<W> {
+    fn on(out: W, is_terminal: bool) -> Self {
+        let line = Arc::new(Mutex::new(Line { out, text: String::new(), is_shown: false }));
+        let timer = is_terminal.then(|| {
+            let line = Arc::clone(&line);
+            tokio::spawn(async move {
+                sleep(DELAY).await;
+                let mut line = locked(&line);
+                line.is_shown = true;
+                line.show();
+            })
+        });
+        Self { line, timer }
+    }
+
+    /// What the command is doing now.
+    pub(super) fn set(&self, text: String) {
+        let mut line = locked(&self.line);
+        line.text = text;
+        if line.is_shown {
+            line.show();
+        }
+    }
+
+    /// Has something written to the terminal, which the line must not be in the way of.
+    pub(super) fn interrupt(&self, write: impl FnOnce()) {
+        let mut line = locked(&self.line);
+        if line.is_shown {
+            line.write(&[CLEAR]);
+        }
+        write();
+        if line.is_shown {
+            line.show();
+        }
+    }
+}
+
+impl<W: Write> Drop for Progress<W> {
+    fn drop(&mut self) {
+        if let Some(timer) = &self.timer {
+            timer.abort();
+        }
+        let mut line = locked(&self.line);
+        if std::mem::take(&mut line.is_shown) {
+            line.write(&[CLEAR]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A terminal that remembers all that was written to it.
+    #[derive(Clone, Default)]
+    struct Screen(Arc<Mutex<Vec<u8>>>);
+
+    impl Screen {
+        fn text(&self) -> String {
+            String::from_utf8_lossy(&locked(&self.0)).replace("\r\x1b[2K", "|")
+        }
+    }
+
+    impl Write for Screen {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            locked(&self.0).write(bytes)
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_command_says_what_it_does_once_it_takes_longer_than_two_seconds() {
+        let screen = Screen::default();
+        let progress = Progress::on(screen.clone(), true);
+        progress.set("1 of 3".to_owned());
+        sleep(Duration::from_millis(1_900)).await;
+        progress.interrupt(|| _ = screen.clone().write(b"first\n"));
+        assert_eq!(screen.text(), "first\n");
+        progress.set("2 of 3".to_owned());
+        sleep(Duration::from_millis(200)).await;
+        progress.interrupt(|| _ = screen.clone().write(b"second\n"));
+        progress.set("3 of 3".to_owned());
+        drop(progress);
+        assert_eq!(screen.text(), "first\n|2 of 3|second\n|2 of 3|3 of 3|");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_file_has_no_such_line() {
+        let screen = Screen::default();
+        let progress = Progress::on(screen.clone(), false);
+        progress.set("1 of 3".to_owned());
+        sleep(DELAY * 2).await;
+        progress.interrupt(|| ());
+        drop(progress);
+        assert_eq!(screen.text(), "");
+    }
+}
