@@ -11,7 +11,7 @@ pub(crate) fn log_panics() {
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn log_panics() {}
 
-#[cfg(any(target_arch = "wasm32", test))]
+#[cfg(target_arch = "wasm32")]
 fn line(location: Option<&std::panic::Location<'_>>, message: Option<&str>) -> String {
     let mut line = "panicked".to_owned();
     for (before, part) in [(" at ", location.map(ToString::to_string)), (": ", message.map(str::to_owned))] {
