@@ -1,7 +1,7 @@
 //! The `pointsman` binary: parses the command line and calls one subcommand.
 
 use anyhow::{Context, Result};
-use pointsman::cli::Cli;
+use pointsman::cli::{self, Cli};
 use pointsman::problem::sentence;
 use pointsman_sandbox::isolate;
 use std::process::ExitCode;
@@ -16,7 +16,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("error: {}", sentence(error.as_ref()));
+            cli::error(sentence(error.as_ref()));
             ExitCode::FAILURE
         }
     }

@@ -30,8 +30,8 @@ const INSIDE_THE_DIRECTORY: (&str, &str) = (
 );
 
 const LIMITS_ARE_GUARDED: (&str, &str) = (
-    "self.type == 'Guarded' || (!has(self.maxChanged) && !has(self.maxRestarting))",
-    "maxChanged and maxRestarting bound a Guarded update: set type to Guarded or remove them",
+    "self.type == 'Guarded' || (!has(self.maxChanged) && !has(self.maxRestarting) && !has(self.maxChoices))",
+    "maxChanged, maxRestarting and maxChoices limit a Guarded update: set type to Guarded or remove them",
 );
 
 /// A PolicyPlugin binds a Wasm component to the policy points that it answers.
@@ -49,7 +49,7 @@ const LIMITS_ARE_GUARDED: (&str, &str) = (
     derive = "PartialEq",
     derive = "Default",
     doc = "PolicyPlugin binds a Wasm component to the policy points that it answers.",
-    printcolumn = r#"{"name":"Points","type":"string","jsonPath":".status.points"}"#,
+    printcolumn = r#"{"name":"Points","type":"string","jsonPath":".status.pointNames"}"#,
     printcolumn = r#"{"name":"Mode","type":"string","jsonPath":".spec.mode"}"#,
     printcolumn = r#"{"name":"Order","type":"integer","jsonPath":".spec.order"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".status.active.version"}"#,
@@ -378,6 +378,10 @@ pub struct PolicyPluginStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub points: Vec<PolicyPoint>,
+
+    /// The same as one text, separated by commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point_names: Option<String>,
 
     /// Where the bytes come from, in one word.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -44,8 +44,10 @@ const ONE_LOOKUP: (&str, &str) = (
     derive = "Default",
     doc = "ValidationRule is a set of CEL expressions that must hold on what users write, or on what policies put out.",
     printcolumn = r#"{"name":"Stage","type":"string","jsonPath":".spec.stage"}"#,
-    printcolumn = r#"{"name":"Actions","type":"string","jsonPath":".spec.actions"}"#,
+    printcolumn = r#"{"name":"Actions","type":"string","jsonPath":".status.actionNames"}"#,
     printcolumn = r#"{"name":"Enabled","type":"boolean","jsonPath":".spec.enabled"}"#,
+    printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].status"}"#,
+    printcolumn = r#"{"name":"Reason","type":"string","jsonPath":".status.conditions[?(@.type=='Ready')].reason"}"#,
     printcolumn = r#"{"name":"Active","type":"string","jsonPath":".status.conditions[?(@.type=='Active')].status"}"#,
     printcolumn = r#"{"name":"Rejected","type":"integer","jsonPath":".status.counts.rejected"}"#,
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
@@ -369,6 +371,10 @@ pub struct ValidationRuleStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
+
+    /// The actions of the spec as one text, separated by commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_names: Option<String>,
 
     /// How the live objects stand to the rule.
     #[serde(skip_serializing_if = "Option::is_none")]

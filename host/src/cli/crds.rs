@@ -1,6 +1,6 @@
 //! `pointsman crds`.
 
-use super::{ClusterArgs, progress::Progress};
+use super::{ClusterArgs, output, progress};
 use crate::crds::{InstallStep, Outcome, install};
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -99,28 +99,24 @@ fn print(args: &PrintArgs) -> Result<ExitCode> {
 }
 
 async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
-    let progress = Progress::start();
-    progress.set("connecting to the API server".to_owned());
     let client = args.cluster.connect().await?;
     let crds = args.selection.crds()?;
     let mut outcomes = BTreeMap::new();
     let mut good = true;
     for (number, crd) in crds.iter().enumerate() {
         let name = crd.name_any();
-        // Longer lines than a terminal's can't be cleared.
         let kind = &crd.spec.names.kind;
-        let step = |step: InstallStep| progress.set(format!("{} of {}: {}", number + 1, crds.len(), step.describe(kind)));
+        let step = |step: InstallStep| progress::set(format!("{} of {}: {}", number + 1, crds.len(), step.describe(kind)));
         let outcome = install(&client, crd, write, &step).await.with_context(|| format!("CustomResourceDefinition {name}"))?;
         good &= match &outcome {
             Outcome::Missing => false,
             Outcome::Foreign(comparison) => comparison.unusable.is_none(),
             _ => true,
         };
-        progress.interrupt(|| println!("{name:<52} {outcome}"));
+        output::print(&format!("{name:<52} {outcome}"));
         *outcomes.entry(outcome.name()).or_insert(0_usize) += 1;
     }
-    drop(progress);
-    println!("{}", summary(&outcomes));
+    output::print(&summary(&outcomes));
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

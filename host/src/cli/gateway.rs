@@ -1,6 +1,6 @@
 //! `pointsman gateway`.
 
-use super::{ClusterArgs, certificate, controller::stop_signal, settings::ClusterDomainArgs};
+use super::{ClusterArgs, HostNamespaceArgs, certificate, controller::stop_signal, settings::ClusterDomainArgs};
 use crate::{
     gateway::{
         backend::{Backends, tls_settings},
@@ -27,7 +27,7 @@ use arc_swap::ArcSwap;
 use axum::Router;
 use clap::Args;
 use kube::Client;
-use pointsman_core::{duration, quantity, settings::HOST_NAMESPACE};
+use pointsman_core::{duration, quantity};
 use prometheus_client::registry::Registry;
 use std::{
     net::SocketAddr,
@@ -50,9 +50,8 @@ use tokio_rustls::{
 pub(super) struct GatewayArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The hosts' namespace: places of models and what gateways have seen are written there.
-    #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     /// This gateway's name among those of the cluster; by default the pod's or machine's, with the process's number.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
@@ -289,7 +288,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     let client = args.cluster.client().await?;
     let limits = Arc::new(args.limits.limits());
     let models = Arc::new(Models::new(Arc::new(Shared::new(limits.concurrency, limits.held))));
-    let activity = ActivityMap::new(client.clone(), &args.namespace, &identity(args.identity), Arc::clone(&models));
+    let activity = ActivityMap::new(client.clone(), &args.host.host_namespace, &identity(args.identity), Arc::clone(&models));
     let activity = Arc::new(activity.map_err(|error| anyhow!("--identity: {error}"))?);
     let mut tasks = Tasks::new();
     let backends = Arc::new(args.backends.backends(Arc::clone(&limits))?);
@@ -324,7 +323,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
         ended = ended(&mut tasks) => ended?,
         () = &mut stopped => return Ok(ExitCode::SUCCESS),
     }
-    let (watching, writing, host_namespace) = (Arc::clone(&watches), Arc::clone(&activity), args.namespace);
+    let (watching, writing, host_namespace) = (Arc::clone(&watches), Arc::clone(&activity), args.host.host_namespace);
     tasks.spawn(async move {
         watching.keep(client, &host_namespace, has_namespaces).await;
         "the watch of the cluster"

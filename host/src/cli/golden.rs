@@ -1,7 +1,8 @@
 //! Golden cases in YAML, of plugins and of rules: how they are read, and how is told what came of them.
 
 use super::{
-    output::{Output, OutputArgs, print},
+    output::{Output, OutputArgs, Tone, print},
+    progress,
     yaml::{as_written, parse_error_message},
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -118,9 +119,10 @@ pub(super) fn parse<C: Case>(text: &str, file: &Path) -> Result<Vec<C>> {
 }
 
 /// Asks each case what comes of it, and tells it. The exit code says whether all passed.
-pub(super) fn run<C, O: Outcome>(cases: &[C], output: OutputArgs, mut outcome: impl FnMut(&C) -> Result<O>) -> Result<ExitCode> {
+pub(super) fn run<C: Case, O: Outcome>(cases: &[C], output: OutputArgs, mut outcome: impl FnMut(&C) -> Result<O>) -> Result<ExitCode> {
     let mut report = Report { passed: 0, failed: 0, cases: Vec::new() };
     for case in cases {
+        progress::set(format!("asking {}", case.name()));
         let outcome = outcome(case)?;
         *if outcome.problem().is_none() { &mut report.passed } else { &mut report.failed } += 1;
         if output.output == Output::Table {
@@ -135,8 +137,8 @@ pub(super) fn run<C, O: Outcome>(cases: &[C], output: OutputArgs, mut outcome: i
 /// What came of a case, in lines.
 pub(super) fn result_lines(outcome: &impl Outcome) -> String {
     let (name, place) = outcome.case();
-    let Some(problem) = outcome.problem() else { return format!("ok      {name}") };
-    let lines = [format!("FAILED  {name} ({place})"), format!("        {problem}")];
+    let Some(problem) = outcome.problem() else { return format!("{}      {name}", Tone::Good.paint("ok")) };
+    let lines = [format!("{}  {name} ({place})", Tone::Bad.paint("FAILED")), format!("        {problem}")];
     lines.into_iter().chain(outcome.details().iter().map(|line| format!("        {line}"))).collect::<Vec<_>>().join("\n")
 }
 

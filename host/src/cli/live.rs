@@ -5,7 +5,8 @@ use super::{
     cache::CacheArgs,
     memory::observe,
     offline::{Offline, OfflineArgs},
-    output::OutputArgs,
+    output::{self, OutputArgs},
+    progress,
     render::loader,
 };
 use crate::{keeper::recorded, load::Loader, watch::apis};
@@ -125,10 +126,13 @@ impl Source {
     /// All services of a namespace, or of all where that is empty, with what they may use and what was made for them.
     pub(super) async fn read_all(&self, namespace: &str) -> Result<World> {
         let mut world = World::default();
+        progress::set("reading the services");
         for resource in SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| self.available.contains(resource)) {
             self.put(&mut world, resource, namespace, "").await?;
         }
+        progress::set("reading runtimes, models and what services reference");
         self.surroundings(&mut world, namespace).await?;
+        progress::set("reading the objects of the services");
         // Pods tell how a service fares, and nothing of what it is to have.
         for resource in self.made().filter(|resource| *resource != &POD) {
             self.put(&mut world, resource, namespace, SUBJECT_KIND).await?;
@@ -198,12 +202,13 @@ impl Source {
 
     /// The set of them, and what can't be loaded of it, which is told as well.
     pub(super) async fn set(&self, host_namespace: &str, loader: Arc<Loader>) -> Result<(ActiveSet, Vec<String>)> {
+        progress::set("loading the active policy set");
         let set = recorded(self.client.clone(), host_namespace, loader).await.map_err(|error| anyhow!(error))?;
         let missing = set.members().iter();
         let notes = missing.filter_map(|member| Some(format!("the plugin {} can't be loaded: {}", member.name(), member.missing()?)));
         let notes: Vec<String> = notes.collect();
         for note in &notes {
-            eprintln!("{note}");
+            output::note(note);
         }
         Ok((set, notes))
     }
@@ -240,7 +245,7 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     let (resource, name) = parse_subject(subject)?;
     let source = Source::connect(cluster).await?;
     let key = ObjectKey { resource, namespace: offline.namespace.clone(), name: name.to_owned() };
-    let (policies, notes) = source.policies(&offline.host_namespace, cache).await?;
+    let (policies, notes) = source.policies(&offline.host.host_namespace, cache).await?;
     let mut world = World::default();
     source.crowd(&mut world, policies.active().rules(), &key.namespace).await?;
     let subject = source.subject(&key).await?;
@@ -262,7 +267,7 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     if *key.resource == INFERENCE_MODEL {
         source.put(&mut world, &INFERENCE_MODEL, "", "").await?;
         source.put(&mut world, &DEPLOYMENT, "", &format!("{SUBJECT_KIND}={}", INFERENCE_MODEL.kind)).await?;
-        observe(&source, &mut world, &policies, &offline.host_namespace).await;
+        observe(&source, &mut world, &policies, &offline.host.host_namespace).await;
     }
     Ok(Offline { world, subjects: vec![key], policies, settings: offline.settings.settings(), notes, nodes: Vec::new() })
 }

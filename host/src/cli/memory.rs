@@ -3,6 +3,7 @@
 use super::{
     live::{Source, each_page},
     offline::files::{self, Document},
+    output,
 };
 use crate::problem::sentence;
 use anyhow::{Result, bail};
@@ -204,7 +205,7 @@ async fn fill(
         Ok(machines) => {
             let (_, entries, notes) = machines.decide(&model_objects(world), policies, decide);
             for note in notes {
-                eprintln!("{note}");
+                output::note(note);
             }
             world.set_allocated(&entries);
         }

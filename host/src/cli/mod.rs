@@ -11,6 +11,7 @@ mod controller;
 mod crds;
 mod doctor;
 mod endpoint_picker;
+mod exit;
 mod explain;
 mod external_metrics;
 mod gateway;
@@ -39,6 +40,8 @@ mod traces;
 mod upstream_flags;
 mod yaml;
 
+pub use output::error;
+
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use http::{HeaderValue, header::USER_AGENT};
@@ -46,11 +49,12 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_sandbox::{compile::SUBCOMMAND, schema};
 use std::{
     ffi::OsStr,
     path::{Path, PathBuf},
-    process::ExitCode,
+    process::{self, ExitCode},
 };
 
 /// A Kubernetes controller for model serving whose judgement is pluggable.
@@ -118,41 +122,73 @@ impl Cli {
         if program.as_deref().and_then(Path::file_stem) == Some(OsStr::new(KUBECTL_PLUGIN)) {
             command = command.bin_name("kubectl pointsman");
         }
-        let mut matches = command.get_matches();
+        let mut matches = command.try_get_matches().unwrap_or_else(|error| end(&error));
         // Parsing takes the values out.
         let shared = matches.subcommand_matches(controller::SUBCOMMAND).map(controller::shared_settings);
-        let mut parsed = Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| error.exit());
+        let mut parsed = Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| end(&error));
         if let (Command::Controller(args), Some(shared)) = (&mut parsed.command, shared) {
             args.shared = shared;
         }
         parsed
     }
 
-    /// Runs the subcommand that was asked for.
+    /// Runs the subcommand. One that ends by itself says on a terminal what it is doing.
     pub async fn run(self) -> Result<ExitCode> {
-        match self.command {
-            Command::Controller(args) => Box::pin(controller::run(args)).await,
-            Command::Gateway(args) => Box::pin(gateway::run(*args)).await,
-            Command::EndpointPicker(args) => Box::pin(endpoint_picker::run(*args)).await,
-            Command::SchedulerExtender(args) => Box::pin(scheduler_extender::run(*args)).await,
-            Command::Picker(args) => picker::run(&args),
-            Command::ModelAgent(args) => Box::pin(model_agent::run(args)).await,
-            Command::Crds(args) => crds::run(args).await,
-            Command::Render(args) => render::run(&args),
-            Command::Explain(args) => Box::pin(explain::run(args)).await,
-            Command::Check(args) => Ok(check::run(&args)),
-            Command::Rule(args) => rule::run(&args),
-            Command::Model(args) => Box::pin(model::run(&args)).await,
-            Command::Adopt(args) => Box::pin(adopt::run(args)).await,
-            Command::Plugin(args) => plugin::run(args).await,
-            Command::Policy(args) => policy::run(args).await,
-            Command::Doctor(args) => doctor::run(args).await,
-            Command::Completions(args) => Ok(completions::run(&args)),
-            Command::Man(args) => man::run(&args),
-            Command::Compile(args) => Ok(compile::run(&args)),
-            Command::CheckConfig(args) => Ok(check_config::run(&args)),
+        if !self.command.is_server() {
+            progress::start();
+        }
+        let outcome = Box::pin(self.command.run()).await;
+        progress::end();
+        outcome
+    }
+}
+
+impl Command {
+    /// Whether it runs until somebody stops it, or in a process that the host starts.
+    fn is_server(&self) -> bool {
+        matches!(
+            self,
+            Self::Controller(_)
+                | Self::Gateway(_)
+                | Self::EndpointPicker(_)
+                | Self::SchedulerExtender(_)
+                | Self::ModelAgent(_)
+                | Self::Compile(_)
+                | Self::CheckConfig(_)
+        )
+    }
+
+    async fn run(self) -> Result<ExitCode> {
+        match self {
+            Self::Controller(args) => Box::pin(controller::run(args)).await,
+            Self::Gateway(args) => Box::pin(gateway::run(*args)).await,
+            Self::EndpointPicker(args) => Box::pin(endpoint_picker::run(*args)).await,
+            Self::SchedulerExtender(args) => Box::pin(scheduler_extender::run(*args)).await,
+            Self::Picker(args) => picker::run(&args),
+            Self::ModelAgent(args) => Box::pin(model_agent::run(args)).await,
+            Self::Crds(args) => crds::run(args).await,
+            Self::Render(args) => render::run(&args),
+            Self::Explain(args) => Box::pin(explain::run(args)).await,
+            Self::Check(args) => Ok(check::run(&args)),
+            Self::Rule(args) => rule::run(&args),
+            Self::Model(args) => Box::pin(model::run(&args)).await,
+            Self::Adopt(args) => Box::pin(adopt::run(args)).await,
+            Self::Plugin(args) => plugin::run(args).await,
+            Self::Policy(args) => policy::run(args).await,
+            Self::Doctor(args) => Box::pin(doctor::run(args)).await,
+            Self::Completions(args) => Ok(completions::run(&args)),
+            Self::Man(args) => man::run(&args),
+            Self::Compile(args) => Ok(compile::run(&args)),
+            Self::CheckConfig(args) => Ok(check_config::run(&args)),
         }
     }
+}
+
+/// Ends the process that was started with this command line: what was requested of it is only help, or wrong.
+fn end(error: &clap::Error) -> ! {
+    // Nobody reads it if the stream is closed.
+    error.print().ok();
+    process::exit(if error.use_stderr() { exit::USAGE.into() } else { 0 })
 }
 
 /// A name for this process: the pod's or machine's, with the process's number.
@@ -163,6 +199,14 @@ fn process_name() -> String {
 
 /// Who we are in the API server's audit log and metrics.
 const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
+
+/// Where the host is.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct HostNamespaceArgs {
+    /// Namespace of the Pointsman host: its Lease, its record, and the ConfigMaps of plugins and rules are there
+    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
+    pub(crate) host_namespace: String,
+}
 
 /// Which cluster is meant, as kubectl asks for it.
 #[derive(Args, Clone, Debug, Default)]
@@ -178,6 +222,7 @@ pub(crate) struct ClusterArgs {
 impl ClusterArgs {
     /// A client of a cluster that answers.
     pub(crate) async fn connect(&self) -> Result<Client> {
+        progress::set("connecting to the API server");
         let config = self.config().await?;
         let server = config.cluster_url.to_string();
         let client = Client::try_from(config).context("setting up the connection to the cluster")?;

@@ -2,7 +2,7 @@
 
 mod remote;
 
-use super::output::{Output, OutputArgs, columns, pairs};
+use super::output::{self, Output, OutputArgs, columns, pairs};
 use crate::model_facts::spec_fields;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
@@ -72,7 +72,7 @@ pub(super) async fn run(args: &ModelArgs) -> Result<ExitCode> {
     output.print(&json(&fields, &facts), || table(&fields, &facts))?;
     // In JSON they are a field.
     if matches!(output.output, Output::Table) {
-        facts.notes.iter().for_each(|note| eprintln!("note: {note}"));
+        facts.notes.iter().for_each(|note| output::note(format!("note: {note}")));
     }
     Ok(ExitCode::SUCCESS)
 }

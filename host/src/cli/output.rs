@@ -1,9 +1,15 @@
 //! What subcommands print: a table for people, JSON for machines.
 
+use super::progress;
+use anstream::adapter::strip_str;
+use anstyle::{AnsiColor, Style};
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use std::io::{self, Write};
+use std::{
+    fmt::Display,
+    io::{self, Write},
+};
 
 /// In which form a subcommand answers.
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -25,15 +31,58 @@ impl OutputArgs {
     pub(crate) fn print(self, value: &impl Serialize, table: impl FnOnce() -> String) -> Result<()> {
         match self.output {
             Output::Table => print(&table()),
-            Output::Json => print(&serde_json::to_string_pretty(value)?),
+            Output::Json => print_raw(&serde_json::to_string_pretty(value)?),
         }
         Ok(())
     }
 }
 
-/// Prints a text and a line's end. A closed pipe (`| head`) is no error of ours.
+/// Prints a text and a line's end. A closed pipe (`| head`) is no error of ours. Colours are left out where stdout is no terminal, or
+/// `NO_COLOR` is set.
 pub(crate) fn print(text: &str) {
-    writeln!(io::stdout().lock(), "{}", text.trim_end()).ok();
+    progress::interrupt(|| writeln!(anstream::stdout().lock(), "{}", text.trim_end()).ok());
+}
+
+/// Prints what a program reads, with every byte of it.
+fn print_raw(text: &str) {
+    progress::interrupt(|| writeln!(io::stdout().lock(), "{text}").ok());
+}
+
+/// Writes a line to stderr, beside what a command prints.
+pub(crate) fn note(text: impl Display) {
+    progress::interrupt(|| writeln!(anstream::stderr().lock(), "{text}").ok());
+}
+
+/// Writes an error to stderr.
+pub fn error(text: impl Display) {
+    note(format!("{} {text}", Tone::Bad.paint("error:")));
+}
+
+/// How good something is, by the colour of its word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tone {
+    Good,
+    /// Somebody should look at it.
+    Attention,
+    Bad,
+}
+
+impl Tone {
+    /// A word in its colour.
+    pub(crate) fn paint(self, word: impl Display) -> String {
+        let colour = match self {
+            Self::Good => AnsiColor::Green,
+            Self::Attention => AnsiColor::Yellow,
+            Self::Bad => AnsiColor::Red,
+        };
+        let style: Style = colour.on_default();
+        format!("{style}{word}{style:#}")
+    }
+}
+
+/// How wide a cell is on a terminal.
+fn width(cell: &str) -> usize {
+    strip_str(cell).to_string().chars().count()
 }
 
 /// Columns below their headings, each as wide as its widest cell.
@@ -46,11 +95,12 @@ pub(crate) fn table(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>])
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.as_ref().len()).collect();
     for row in rows {
         for (width, cell) in widths.iter_mut().zip(row.as_ref()) {
-            *width = (*width).max(cell.chars().count());
+            *width = (*width).max(self::width(cell));
         }
     }
     let line = |cells: &mut dyn Iterator<Item = &str>| -> String {
-        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
+        let pad = |cell: &str, wanted: usize| format!("{cell}{}", " ".repeat(wanted.saturating_sub(width(cell))));
+        let padded: Vec<String> = cells.zip(&widths).map(|(cell, width)| pad(cell, *width)).collect();
         padded.join("   ").trim_end().to_owned() + "\n"
     };
     let rows = rows.iter().map(|row| line(&mut row.as_ref().iter().map(String::as_str)));
@@ -72,6 +122,10 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["é".to_owned(), "1".to_owned()], ["longer".to_owned(), String::new()]];
         assert_eq!(columns(["NAME", "N"], &rows), "NAME     N\né        1\nlonger\n");
+        let painted = [[Tone::Bad.paint("bad"), "1".to_owned()], ["longer".to_owned(), "2".to_owned()]];
+        let printed = columns(["NAME", "N"], &painted);
+        assert_eq!(strip_str(&printed).to_string(), "NAME     N\nbad      1\nlonger   2\n");
+        assert!(printed.contains("\u{1b}[31mbad\u{1b}[0m   "), "{printed:?}");
         assert_eq!(pairs(&[("a", "1".into()), ("bcd", "2".into())]), "a     1\nbcd   2\n");
     }
 }

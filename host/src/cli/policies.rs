@@ -1,6 +1,6 @@
 //! What the command line tells the policy engine.
 
-use super::{cache::CacheArgs, process_name};
+use super::{HostNamespaceArgs, cache::CacheArgs, process_name};
 use crate::{
     comparison::LiveComparison,
     keeper::{Options, start::SandboxOptions},
@@ -13,15 +13,14 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
-use pointsman_core::{rules::shipped, settings::HOST_NAMESPACE};
+use pointsman_core::rules::shipped;
 use pointsman_crds::policy::plugin::{UpdateStrategy, UpdateStrategyType};
 use std::{path::PathBuf, sync::Arc};
 
 #[derive(Args, Debug)]
 pub(super) struct PolicyArgs {
-    /// The host's own namespace: its Lease, the kept revisions of plugins and the ConfigMaps that bring them are there.
-    #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     /// This host's name among those of the cluster; by default the pod's or machine's, with the process's number.
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
@@ -104,7 +103,7 @@ fn most(text: &str) -> Result<IntOrString, String> {
 impl PolicyArgs {
     /// The host's own namespace.
     pub(super) fn namespace(&self) -> &str {
-        &self.namespace
+        &self.host.host_namespace
     }
 
     /// This host's name.
@@ -131,7 +130,7 @@ impl PolicyArgs {
             named => Namespaces::Listed(named.iter().cloned().collect()),
         };
         let options = Options {
-            namespace: self.namespace.clone(),
+            namespace: self.host.host_namespace.clone(),
             identity: self.identity(),
             directory: self.plugin_dir.clone(),
             namespaces,

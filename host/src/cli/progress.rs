@@ -14,9 +14,42 @@ const DELAY: Duration = Duration::from_secs(2);
 /// Removes what the line says.
 const CLEAR: &[u8] = b"\r\x1b[2K";
 
+/// How much of a text is shown: longer lines than a terminal's can't be cleared.
+const MAX_CHARS: usize = 79;
+
+/// That of this process, while it runs a command.
+static CURRENT: Mutex<Option<Progress>> = Mutex::new(None);
+
+/// Begins to say on stderr what the command is doing, if that is a terminal.
+pub(super) fn start() {
+    let out = io::stderr();
+    let is_terminal = out.is_terminal();
+    *locked(&CURRENT) = Some(Progress::on(out, is_terminal));
+}
+
+/// What the command is doing now.
+pub(super) fn set(text: impl AsRef<str>) {
+    if let Some(progress) = &*locked(&CURRENT) {
+        progress.set(text.as_ref());
+    }
+}
+
+/// Writes something to the terminal, with the line out of the way.
+pub(super) fn interrupt<T>(write: impl FnOnce() -> T) -> T {
+    match &*locked(&CURRENT) {
+        Some(progress) => progress.interrupt(write),
+        None => write(),
+    }
+}
+
+/// Removes the line.
+pub(super) fn end() {
+    *locked(&CURRENT) = None;
+}
+
 /// The line. It is gone when this is dropped.
 #[derive(Debug)]
-pub(super) struct Progress<W: Write = io::Stderr> {
+struct Progress<W: Write = io::Stderr> {
     line: Arc<Mutex<Line<W>>>,
     /// What shows the line in time; none where there is no terminal.
     timer: Option<JoinHandle<()>>,
@@ -41,15 +74,6 @@ impl<W: Write> Line<W> {
     }
 }
 
-impl Progress {
-    /// One on stderr, if that is a terminal.
-    pub(super) fn start() -> Self {
-        let out = io::stderr();
-        let is_terminal = out.is_terminal();
-        Self::on(out, is_terminal)
-    }
-}
-
 impl<W: Write + Send + 'static> Progress<W> {
     fn on(out: W, is_terminal: bool) -> Self {
         let line = Arc::new(Mutex::new(Line { out, text: String::new(), is_shown: false }));
@@ -65,25 +89,24 @@ impl<W: Write + Send + 'static> Progress<W> {
         Self { line, timer }
     }
 
-    /// What the command is doing now.
-    pub(super) fn set(&self, text: String) {
+    fn set(&self, text: &str) {
         let mut line = locked(&self.line);
-        line.text = text;
+        line.text = text.chars().take(MAX_CHARS).collect();
         if line.is_shown {
             line.show();
         }
     }
 
-    /// Has something written to the terminal, which the line must not be in the way of.
-    pub(super) fn interrupt(&self, write: impl FnOnce()) {
+    fn interrupt<T>(&self, write: impl FnOnce() -> T) -> T {
         let mut line = locked(&self.line);
         if line.is_shown {
             line.write(&[CLEAR]);
         }
-        write();
+        let written = write();
         if line.is_shown {
             line.show();
         }
+        written
     }
 }
 
@@ -126,14 +149,14 @@ mod tests {
     async fn a_command_says_what_it_does_once_it_takes_longer_than_two_seconds() {
         let screen = Screen::default();
         let progress = Progress::on(screen.clone(), true);
-        progress.set("1 of 3".to_owned());
+        progress.set("1 of 3");
         sleep(Duration::from_millis(1_900)).await;
         progress.interrupt(|| _ = screen.clone().write(b"first\n"));
         assert_eq!(screen.text(), "first\n");
-        progress.set("2 of 3".to_owned());
+        progress.set("2 of 3");
         sleep(Duration::from_millis(200)).await;
         progress.interrupt(|| _ = screen.clone().write(b"second\n"));
-        progress.set("3 of 3".to_owned());
+        progress.set("3 of 3");
         drop(progress);
         assert_eq!(screen.text(), "first\n|2 of 3|second\n|2 of 3|3 of 3|");
     }
@@ -142,7 +165,7 @@ mod tests {
     async fn a_file_has_no_such_line() {
         let screen = Screen::default();
         let progress = Progress::on(screen.clone(), false);
-        progress.set("1 of 3".to_owned());
+        progress.set("1 of 3");
         sleep(DELAY * 2).await;
         progress.interrupt(|| ());
         drop(progress);

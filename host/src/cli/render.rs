@@ -2,9 +2,11 @@
 
 use super::{
     cache::CacheArgs,
+    exit::DECISION_NEEDED,
     offline::{Offline, OfflineArgs, Planned},
-    output::print,
+    output::{note, print},
     placement::{PlacementArgs, predict},
+    progress,
 };
 use crate::load::Loader;
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,9 +15,6 @@ use pointsman_core::{plan::Object, world::ObjectKey};
 use pointsman_sandbox::engine::Engines;
 use serde_json::{Value, json};
 use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
-
-/// What it is to end with where a service gets no objects.
-const HELD: u8 = 2;
 
 /// How long a policy may take to score nodes or models. No scheduler waits for it, and the machine may be busy.
 const SCORING_DEADLINE: Duration = Duration::from_secs(5);
@@ -48,7 +47,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
     let offline = read_with(&args.offline, &loader)?;
     let plans = offline.plans();
     for line in predict(&offline, &plans, &args.placement, &loader)? {
-        eprintln!("{line}");
+        note(&line);
     }
     let text = rendered(&plans, args.output)?;
     if !text.is_empty() {
@@ -67,13 +66,14 @@ fn read_with(args: &OfflineArgs, loader: &Loader) -> Result<Offline> {
         bail!("nothing to read: name files with -f FILE, or - for standard input");
     }
     let offline = Offline::read(args, loader)?;
-    for note in &offline.notes {
-        eprintln!("{note}");
+    for text in &offline.notes {
+        note(text);
     }
     Ok(offline)
 }
 
 pub(super) fn loader(cache: &CacheArgs) -> Result<Loader> {
+    progress::set("loading the policies");
     let engines = Engines::with_slots(16).map_err(|error| anyhow!("this machine can't run plugins: {error:#}"))?;
     Ok(Loader::new(Arc::new(engines), cache.compilers()?))
 }
@@ -82,8 +82,8 @@ pub(super) fn loader(cache: &CacheArgs) -> Result<Loader> {
 pub(super) fn report_held(plans: &[Planned]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for sentence in plans.iter().filter_map(Planned::held).chain(clashes(plans)) {
-        eprintln!("{sentence}");
-        code = ExitCode::from(HELD);
+        note(&sentence);
+        code = ExitCode::from(DECISION_NEEDED);
     }
     code
 }

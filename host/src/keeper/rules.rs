@@ -364,8 +364,10 @@ fn status(rule: &ValidationRule, known: &RuleState<'_>, now: &super::Time) -> Va
         (_, (_, "Disabled", message)) => ("True", "Disabled", message.clone()),
         (_, active) => (active.0, active.1, active.2.clone()),
     };
+    let actions: Vec<String> = rule.spec.actions.iter().map(|action| format!("{action:?}")).collect();
     ValidationRuleStatus {
         observed_generation: generation,
+        action_names: Some(actions.join(",")),
         conditions: vec![condition("Ready", ready), condition("Compiled", compiled.clone()), condition("Active", active.clone())],
         counts: known
             .counted

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::problem::Problem;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use pointsman_core::point::name;
 use pointsman_crds::policy::{
     plugin::{FailedRevision, PluginError, PluginRevision, PolicyPlugin, PolicyPluginStatus},
     set::PolicySetPlugin,
@@ -72,6 +73,8 @@ pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> Pol
         let time = same.and_then(|before| before.time.clone()).unwrap_or_else(|| now.clone());
         PluginError { reason: reason.clone(), message: message.clone(), time: Some(time) }
     });
+    let points = known.recorded.map(|recorded| recorded.active.points.clone()).unwrap_or_default();
+    let point_names = points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(",");
     PolicyPluginStatus {
         observed_generation: generation,
         conditions: vec![
@@ -80,7 +83,8 @@ pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> Pol
             condition("Active", active),
             condition("Quarantined", quarantined),
         ],
-        points: known.recorded.map(|recorded| recorded.active.points.clone()).unwrap_or_default(),
+        point_names: (!points.is_empty()).then_some(point_names),
+        points,
         source: Some(binding::source(&plugin.spec.source)),
         active: known.recorded.map(|recorded| revision(&recorded.active, &recorded.at)),
         previous: known.recorded.and_then(|recorded| recorded.previous.as_ref()).map(|PreviousSet { plugin, at, .. }| revision(plugin, at)),

@@ -10,8 +10,9 @@ mod release;
 mod take_over;
 
 use super::{
-    ClusterArgs,
+    ClusterArgs, HostNamespaceArgs,
     cache::CacheArgs,
+    exit::DECISION_NEEDED,
     live::Source,
     output::{columns, print},
     settings::SettingsArgs,
@@ -22,12 +23,9 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
     core::Status,
 };
-use pointsman_core::{settings::HOST_NAMESPACE, world::ObjectKey};
+use pointsman_core::world::ObjectKey;
 use serde_json::Value;
 use std::{fmt::Write, process::ExitCode};
-
-/// What it is to end with where a service can't change hands.
-const REFUSED: u8 = 2;
 
 /// How often a change is made anew because the object has changed meanwhile.
 const TRIES: usize = 10;
@@ -59,9 +57,8 @@ pub(super) struct AdoptArgs {
     /// Takes over even what the other controller has written only just now.
     #[arg(long)]
     force: bool,
-    /// The host's own namespace, where the policies that decide are recorded.
-    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
-    host_namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     #[command(flatten)]
     settings: SettingsArgs,
     #[command(flatten)]
@@ -121,7 +118,7 @@ fn tell(outlooks: &[AdoptionReport], done: bool) -> ExitCode {
         print("\nNothing was changed: --yes does it.");
     }
     let failed = outlooks.iter().any(|outlook| outlook.failed.is_some());
-    if refused > 0 || failed { ExitCode::from(REFUSED) } else { ExitCode::SUCCESS }
+    if refused > 0 || failed { ExitCode::from(DECISION_NEEDED) } else { ExitCode::SUCCESS }
 }
 
 fn services(number: usize) -> Result<()> {

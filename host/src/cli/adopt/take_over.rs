@@ -12,6 +12,7 @@ use crate::cli::{
     live::Source,
     memory,
     offline::{Offline, Planned},
+    progress,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
@@ -67,7 +68,7 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
     services(found.len())?;
     let now = server_time(source).await?;
     let prospects: Vec<PlannedAdoption> = found.into_iter().map(|service| prospect(service, args.new_templates)).collect();
-    let (policies, notes) = source.policies(&args.host_namespace, &args.cache).await?;
+    let (policies, notes) = source.policies(&args.host.host_namespace, &args.cache).await?;
     let mut world = World::default();
     for namespace in prospects.iter().map(|prospect| &prospect.service.key.namespace).collect::<BTreeSet<_>>() {
         source.surroundings(&mut world, namespace).await?;
@@ -77,7 +78,7 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
         foresee(&mut world, prospect, now);
     }
     world.set_available(source.available.clone());
-    memory::foresee(source, &mut world, &policies, &args.host_namespace).await;
+    memory::foresee(source, &mut world, &policies, &args.host.host_namespace).await;
     let subjects = prospects.iter().map(|prospect| prospect.service.key.clone()).collect();
     let offline = Offline { world, subjects, policies, settings: args.settings.settings(), notes, nodes: Vec::new() };
     let plans = tokio::task::block_in_place(|| offline.plans());
@@ -91,6 +92,7 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
             outlooks.push(prospect.skipped());
             continue;
         }
+        progress::set(format!("trying what is to be written for the {}", prospect.service.key));
         let mut outlook = outlook(&prospect, planned, &taken, now, args);
         if outlook.refused.is_none() && !prospect.ours {
             let now = || now.checked_add(clock.elapsed()).unwrap_or(now);

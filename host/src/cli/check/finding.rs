@@ -1,6 +1,6 @@
 //! What is wrong with objects in files, and how it is told.
 
-use crate::cli::offline::files::SourceLocation;
+use crate::cli::{offline::files::SourceLocation, output::Tone};
 use serde::Serialize;
 
 /// How much a finding matters.
@@ -45,9 +45,9 @@ impl Finding {
     pub(super) fn line(&self) -> String {
         let Self { severity, file, line, object: ObjectName { kind, name, .. }, field, message } = self;
         let mark = match severity {
-            Severity::Error => "",
-            Severity::Warning => " warning:",
-            Severity::Audit => " audit:",
+            Severity::Error => String::new(),
+            Severity::Warning => Tone::Attention.paint(" warning:"),
+            Severity::Audit => Tone::Attention.paint(" audit:"),
         };
         let object = [kind.as_str(), name.as_str()].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ");
         let parts = [object.as_str(), field.as_str(), message.as_str()];
@@ -121,6 +121,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anstream::adapter::strip_str;
 
     fn finding(file: &str, line: u64, severity: Severity, field: &str) -> Finding {
         let object = ObjectName { kind: "A".into(), namespace: "n".into(), name: "a".into() };
@@ -139,7 +140,7 @@ mod tests {
         ];
         report.settle();
         assert_eq!(
-            report.text(),
+            strip_str(&report.text()).to_string(),
             "a:9: audit: A a: is wrong\na:10: A a: x.y: is wrong\na:10: A a: x.z: is wrong\nb:1: warning: A a: x: is wrong\n1 object: 2 errors, 1 warning, 1 audit finding"
         );
     }

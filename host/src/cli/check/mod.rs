@@ -10,6 +10,7 @@ mod refused;
 
 use super::{
     cache::CacheArgs,
+    exit::UNREADABLE,
     memory::{Machines, simulate},
     offline::{
         Offline, OfflineArgs,
@@ -19,7 +20,7 @@ use super::{
         objects::{self, OfflineObjects},
         policies,
     },
-    output::OutputArgs,
+    output::{self, OutputArgs},
     render::loader,
 };
 use anyhow::{Result, anyhow, bail};
@@ -41,12 +42,6 @@ use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CAC
 use serde_json::{Map, Value};
 use std::process::ExitCode;
 use std::sync::Arc;
-
-/// What it ends with where something is wrong with the objects.
-const WRONG: u8 = 1;
-
-/// What it ends with where it can't tell.
-const UNABLE: u8 = 2;
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -73,18 +68,18 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
     match checked {
         Ok((report, problems)) => {
             for problem in &problems {
-                eprintln!("error: {}", sentence(problem.as_ref()));
+                output::error(sentence(problem.as_ref()));
             }
             let wrong = report.errors > 0 || args.strict && report.warnings > 0;
             match (problems.is_empty(), wrong) {
-                (false, _) => ExitCode::from(UNABLE),
-                (true, true) => ExitCode::from(WRONG),
+                (false, _) => ExitCode::from(UNREADABLE),
+                (true, true) => ExitCode::FAILURE,
                 (true, false) => ExitCode::SUCCESS,
             }
         }
         Err(error) => {
-            eprintln!("error: {}", sentence(error.as_ref()));
-            ExitCode::from(UNABLE)
+            output::error(sentence(error.as_ref()));
+            ExitCode::from(UNREADABLE)
         }
     }
 }
@@ -97,12 +92,12 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     }
     let (mut documents, problems) = files::read_on(&offline.files);
     for note in fill_models_in(&mut documents, &offline.model_files)? {
-        eprintln!("note: {note}");
+        output::note(format!("note: {note}"));
     }
     let loader = loader(&args.cache)?;
     let evaluator = loader.evaluator().map_err(|why| anyhow!(why))?;
     let mut survey = CheckRun::check_each(documents, offline, &evaluator);
-    let (set, unusable) = policies::set_of_good(&loader, &survey.gathered, &offline.host_namespace, offline.plugin_dir.as_deref())?;
+    let (set, unusable) = policies::set_of_good(&loader, &survey.gathered, &offline.host.host_namespace, offline.plugin_dir.as_deref())?;
     for unusable in unusable {
         refused::report_refused(&unusable, &mut survey.objects);
     }

@@ -22,7 +22,7 @@ pub(super) async fn namespace(installation: &Installation) -> Checked {
         Some(_) => Finding::ok(format!("{name} is there")),
         None => Finding::wrong(
             format!("the host's namespace {name} doesn't exist"),
-            "apply deploy/host/namespace.yaml, or name another with --namespace",
+            "apply deploy/host/namespace.yaml, or name another with --host-namespace",
         ),
     }])
 }

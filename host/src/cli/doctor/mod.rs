@@ -10,8 +10,9 @@ mod scheduler;
 mod webhook;
 
 use super::{
-    ClusterArgs,
-    output::{OutputArgs, columns},
+    ClusterArgs, HostNamespaceArgs,
+    output::{OutputArgs, Tone, columns, note},
+    progress,
 };
 use crate::{
     problem::sentence,
@@ -20,15 +21,13 @@ use crate::{
 use anyhow::{Context, Result};
 use clap::Args;
 use kube::Client;
-use pointsman_core::settings::HOST_NAMESPACE;
 use serde::Serialize;
 use std::{error::Error, path::PathBuf, process::ExitCode};
 
 #[derive(Args, Debug)]
 pub(super) struct DoctorArgs {
-    /// The host's own namespace.
-    #[arg(long, env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     /// Also write what a support case needs to this archive, a .tar.gz that doesn't exist yet, and list what is in it: the findings,
     /// versions, objects without Secrets, and the log, metrics and readiness of each host.
     #[arg(long, value_name = "FILE")]
@@ -96,31 +95,37 @@ fn unread(error: &(dyn Error + 'static)) -> Vec<Finding> {
     vec![Finding::wrong(format!("this can't be checked: {}", sentence(error)), "try again, as a user who may read it")]
 }
 
+/// What comes of a check.
+async fn checked<E: Error + 'static>(name: &str, check: impl Future<Output = Checked<E>>) -> Vec<Finding> {
+    progress::set(format!("checking {name}"));
+    check.await.unwrap_or_else(|error| unread(&error))
+}
+
 pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
     let client = args.cluster.connect().await?;
     let served = apis::discover(&client).await.context("asking the API server what it serves")?;
-    let installation = Installation { client, served, namespace: args.namespace };
+    let installation = Installation { client, served, namespace: args.host.host_namespace };
     let deployed = hosts::Deployed::read(&installation).await;
     let served_only = deployed.as_ref().ok().and_then(|deployed| deployed.flag("--namespaces"));
     let namespaces: Vec<String> = served_only.iter().flat_map(|flag| flag.split(',')).map(str::to_owned).collect();
     let checks = [
-        ("crds", definitions::ours(&installation).await.unwrap_or_else(|error| unread(&error))),
+        ("crds", Box::pin(checked("crds", definitions::ours(&installation))).await),
         ("neighbours", definitions::neighbours(&installation)),
-        ("namespace", hosts::namespace(&installation).await.unwrap_or_else(|error| unread(&error))),
-        ("rights", rights::check(&installation, deployed.as_ref().ok(), &namespaces).await.unwrap_or_else(|error| unread(&error))),
+        ("namespace", checked("namespace", hosts::namespace(&installation)).await),
+        ("rights", checked("rights", rights::check(&installation, deployed.as_ref().ok(), &namespaces)).await),
         ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
-        ("leader", hosts::leader(&installation).await.unwrap_or_else(|error| unread(&error))),
-        ("policies", policies::check(&installation).await.unwrap_or_else(|error| unread(&error))),
-        ("scheduler", scheduler::check(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
-        ("gateway", environment::gateway(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
-        ("prometheus", environment::prometheus(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
-        ("webhook", webhook::check(&installation, deployed.as_ref().ok()).await.unwrap_or_else(|error| unread(&error))),
+        ("leader", checked("leader", hosts::leader(&installation)).await),
+        ("policies", checked("policies", policies::check(&installation)).await),
+        ("scheduler", checked("scheduler", scheduler::check(&installation, deployed.as_ref().ok())).await),
+        ("gateway", checked("gateway", environment::gateway(&installation, deployed.as_ref().ok())).await),
+        ("prometheus", checked("prometheus", environment::prometheus(&installation, deployed.as_ref().ok())).await),
+        ("webhook", checked("webhook", webhook::check(&installation, deployed.as_ref().ok())).await),
     ];
     let lines = |(check, findings): (&'static str, Vec<Finding>)| findings.into_iter().map(move |finding| Line { check, finding });
     let all: Vec<Line> = checks.into_iter().flat_map(lines).collect();
     args.output.print(&all, || table(&all))?;
     if let Some(file) = &args.bundle {
-        eprintln!("{}", bundle::write(&installation, deployed.as_ref().ok(), &all, file).await?);
+        note(bundle::write(&installation, deployed.as_ref().ok(), &all, file).await?);
     }
     let wrong = all.iter().any(|line| line.finding.state == State::Wrong);
     Ok(if wrong { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -130,12 +135,12 @@ fn table(lines: &[Line]) -> String {
     let row = |line: &Line| {
         let Finding { state, message, remedy } = &line.finding;
         let state = match state {
-            State::Ok => "ok",
-            State::Note => "note",
-            State::Wrong => "WRONG",
+            State::Ok => Tone::Good.paint("ok"),
+            State::Note => Tone::Attention.paint("note"),
+            State::Wrong => Tone::Bad.paint("WRONG"),
         };
         let said = remedy.as_ref().map_or_else(|| message.clone(), |remedy| format!("{message}: {remedy}"));
-        [line.check.to_owned(), state.to_owned(), said]
+        [line.check.to_owned(), state, said]
     };
     columns(["CHECK", "STATE", "FINDING"], &lines.iter().map(row).collect::<Vec<_>>())
 }

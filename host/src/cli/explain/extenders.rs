@@ -2,6 +2,7 @@
 
 use super::remote;
 use crate::{
+    cli::output::note,
     permissions::{EXTENDER_CONTAINER, SCHEDULER_PODS},
     problem::sentence,
     scheduler_extender::placements::{MAX_ANSWER_BYTES, PATH, PlacementsAnswer},
@@ -94,7 +95,7 @@ pub(in crate::cli) async fn ask_all<'s>(
         bail!("{}", failures.join("; "));
     }
     for failure in failures {
-        eprintln!("{failure}; its placements are left out");
+        note(format!("{failure}; its placements are left out"));
     }
     Ok(answers)
 }

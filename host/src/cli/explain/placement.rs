@@ -1,7 +1,10 @@
 //! Why a pod went to its node, as the scheduler extender has recorded it.
 
 use super::{
-    super::{live::ViewArgs, output::columns},
+    super::{
+        live::ViewArgs,
+        output::{columns, note},
+    },
     extenders::{ExtenderSource, ask_all, failure},
 };
 use crate::scheduler_extender::placements::{ExplainedNode, PlacementsAnswer};
@@ -58,14 +61,14 @@ pub(super) async fn find(name: &str, view: &ViewArgs, extenders: &[String]) -> R
         // What is recorded meanwhile isn't what was asked about.
         Ok(explained) if explained.placements.first().is_some_and(|newer| newer.at == at) => answer = explained,
         Ok(_) => {}
-        Err(error) => eprintln!("scores aren't explained: {}", failure(&error)),
+        Err(error) => note(format!("scores aren't explained: {}", failure(&error))),
     }
     Ok(answer)
 }
 
 async fn sources(view: &ViewArgs, extenders: &[String]) -> Result<Vec<ExtenderSource>> {
     if extenders.is_empty() {
-        ExtenderSource::find(view.cluster.connect().await?, &view.offline.host_namespace).await
+        ExtenderSource::find(view.cluster.connect().await?, &view.offline.host.host_namespace).await
     } else {
         ExtenderSource::at(extenders)
     }

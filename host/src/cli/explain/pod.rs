@@ -4,7 +4,7 @@ use super::{
     super::{
         live::{self, ViewArgs, parse_subject},
         offline::Planned,
-        output::{Output, print},
+        output::{Output, note, print},
     },
     extenders::failure,
     placement::{self, NoPlacement},
@@ -38,12 +38,12 @@ pub(super) async fn run(name: &str, subject: Option<&str>, view: &ViewArgs, exte
     let text = match (planned, placed) {
         (Ok(planned), Ok(placed)) => [planned, Some(placement::text(&placed))].into_iter().flatten().collect::<Vec<_>>().join("\n"),
         (Ok(Some(planned)), Err(missing)) => {
-            eprintln!("its node isn't explained: {}", failure(&missing.into_error()));
+            note(format!("its node isn't explained: {}", failure(&missing.into_error())));
             planned
         }
         (Ok(None), Err(missing)) => return Err(missing.into_error()),
         (Err(error), Ok(placed)) if subject.is_none() => {
-            eprintln!("what makes the pod isn't explained: {}", failure(&error));
+            note(format!("what makes the pod isn't explained: {}", failure(&error)));
             placement::text(&placed)
         }
         (Err(error), _) => return Err(error),

@@ -7,7 +7,9 @@ pub(super) mod objects;
 pub(super) mod policies;
 
 use super::{
+    HostNamespaceArgs,
     memory::{Machines, simulate},
+    progress,
     settings::SettingsArgs,
 };
 use crate::load::Loader;
@@ -23,7 +25,7 @@ use pointsman_core::{
     plan::{NotOurs, Plan},
     planning,
     resource::{LLM_D_INFERENCE_OBJECTIVE, Resource},
-    settings::{HOST_NAMESPACE, Settings},
+    settings::Settings,
     subject_kind::ALL,
     world::{ObjectKey, Subject, World},
 };
@@ -46,9 +48,8 @@ pub struct OfflineArgs {
     /// Only this service; may be repeated.
     #[arg(long = "for", value_name = "NAMESPACE/NAME", value_parser = super::settings::place)]
     pub(super) only: Vec<(String, String)>,
-    /// The host's own namespace: ConfigMaps with plugins are looked for there where a source names no namespace.
-    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
-    pub(super) host_namespace: String,
+    #[command(flatten)]
+    pub(super) host: HostNamespaceArgs,
     /// A file with the nodes of a cluster, and with pods that take of them, as `kubectl get nodes,pods -A -o yaml` writes them; may be repeated.
     /// InferenceModels are admitted by simulation, and who has memory where is printed. Without it each is planned as if it had. `render` also
     /// prints which nodes the pods would get.
@@ -110,7 +111,7 @@ impl Offline {
         let mut documents = files::read(&args.files)?;
         let of_models = fill_models_in(&mut documents, &args.model_files)?;
         let mut gathered = gather(documents, &args.namespace)?;
-        let set = policies::set(loader, &gathered, &args.host_namespace, args.plugin_dir.as_deref())?;
+        let set = policies::set(loader, &gathered, &args.host.host_namespace, args.plugin_dir.as_deref())?;
         gathered.world.set_available(args.available());
         let mut notes = [gathered.notes(), of_models].concat();
         let OfflineObjects { mut world, mut subjects, .. } = gathered;
@@ -132,6 +133,7 @@ impl Offline {
     /// The plan of each subject, in order. One that is being deleted has none.
     pub fn plans(&self) -> Vec<Planned> {
         let now = Timestamp::now().as_second().unsigned_abs();
+        progress::set(format!("planning {} services", self.subjects.len()));
         let threads = thread::available_parallelism().map_or(1, NonZero::get).min(self.subjects.len()).max(1);
         let one = |key: &ObjectKey| {
             let snapshot = self.world.snapshot(key, now).filter(|snapshot| !snapshot.subject.deleting)?;

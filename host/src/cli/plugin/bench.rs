@@ -9,6 +9,7 @@ use super::{
 use crate::cli::{
     golden,
     output::{OutputArgs, columns},
+    progress,
 };
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
@@ -67,12 +68,14 @@ pub(super) fn run(args: &BenchArgs) -> Result<ExitCode> {
     let mut members = Members::new(PluginUnderTest::new(&args.file)?, PluginInstances::Fresh);
     let mut measured = Vec::new();
     for case in &cases {
+        progress::set(format!("measuring {}", case.name));
         measured.push(measure(&mut members, case, args.calls)?);
     }
     let hot = |case: &&PluginCase| case.question.point() == PolicyPoint::SchedulingScoring;
     if cases.iter().any(|case| hot(&case)) {
         let mut warm = Members::new(members.bench, PluginInstances::Warm);
         for case in cases.iter().filter(hot) {
+            progress::set(format!("measuring {} in a warm instance", case.name));
             measured.push(measure(&mut warm, case, args.calls)?);
         }
     }

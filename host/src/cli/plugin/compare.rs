@@ -6,10 +6,12 @@ mod scene;
 use super::{file::PluginFile, push::configuration};
 use crate::{
     cli::{
+        HostNamespaceArgs,
+        exit::DECISION_NEEDED,
         live::{Source, ViewArgs},
         memory::observe,
         offline::{Offline, OfflineArgs},
-        output::Output,
+        output::{self, Output},
         render, settings,
     },
     keeper::{binding::binding, of_set, sets},
@@ -36,9 +38,6 @@ use pointsman_sandbox::{
 use scene::{Scene, text};
 use std::{collections::BTreeMap, path::PathBuf, process::ExitCode, sync::Arc};
 use tokio::task::block_in_place;
-
-/// What it ends with where something changes.
-const CHANGES: u8 = 2;
 
 #[derive(Args, Debug)]
 #[command(
@@ -113,13 +112,13 @@ pub(super) async fn run(args: DiffArgs) -> Result<ExitCode> {
     let detailed = !args.summary && output.output == Output::Table;
     let (report, details) = block_in_place(|| scene.compare(detailed));
     output.print(&report, || text(&report, &details))?;
-    Ok(if report.changed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(CHANGES) })
+    Ok(if report.changed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DECISION_NEEDED) })
 }
 
 /// The services of a cluster.
 async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     let source = Source::connect(&args.view.cluster).await?;
-    let OfflineArgs { namespace, host_namespace, only, settings, .. } = &args.view.offline;
+    let OfflineArgs { namespace, host: HostNamespaceArgs { host_namespace }, only, settings, .. } = &args.view.offline;
     let (before, after) = live_sets(args, &source, loader).await?;
     let mut world = source.read_all(namespace).await?;
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
@@ -136,7 +135,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
 
 /// The set that is recorded as active in a cluster, and the one that is compared with it.
 async fn live_sets(args: &DiffArgs, source: &Source, loader: Arc<Loader>) -> Result<(Arc<ActiveSet>, ActiveSet)> {
-    let host_namespace = &args.view.offline.host_namespace;
+    let host_namespace = &args.view.offline.host.host_namespace;
     let (before, _) = source.set(host_namespace, Arc::clone(&loader)).await?;
     let before = Arc::new(before);
     let after = if let Some(bytes) = args.bytes(&source.client).await? {
@@ -168,7 +167,7 @@ fn read_files(args: &DiffArgs, loader: &Loader) -> Result<(Offline, ActiveSet)> 
     let bytes = PluginFile::read(path)?.bytes;
     let offline = Offline::read(&given, loader)?;
     for note in &offline.notes {
-        eprintln!("{note}");
+        output::note(note);
     }
     let after = args.exchanged(loader, &offline.policies.active(), &bytes)?;
     Ok((offline, after))

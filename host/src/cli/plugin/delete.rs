@@ -1,14 +1,13 @@
 //! `pointsman plugin delete`.
 
 use super::{live, push::ConfigMaps};
-use crate::cli::{ClusterArgs, output::print};
+use crate::cli::{ClusterArgs, HostNamespaceArgs, output::print};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{
     Api,
     api::{DeleteParams, ListParams, Preconditions},
 };
-use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::plugin::{ConfigMapSource, PolicyPlugin};
 use std::{collections::BTreeSet, process::ExitCode};
 
@@ -19,9 +18,8 @@ pub(super) struct DeleteArgs {
     /// Print what would be deleted, and delete nothing
     #[arg(long)]
     dry_run: bool,
-    /// Host's own namespace, where a source without a namespace is
-    #[arg(long, default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -36,7 +34,7 @@ pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
     if plugin.spec.source.builtin.is_some() && plugin.spec.order == 0 {
         bail!("{name} is built in: the host would create it again, with its defaults. To replace it, push a plugin with --mode Replace");
     }
-    let maps = |plugin: &PolicyPlugin| plugin.spec.source.config_map.as_ref().map(|source| config_maps(source, &args.namespace));
+    let maps = |plugin: &PolicyPlugin| plugin.spec.source.config_map.as_ref().map(|source| config_maps(source, &args.host.host_namespace));
     let shared: BTreeSet<_> = others.iter().filter_map(maps).flatten().collect();
     let maps = maps(&plugin).unwrap_or_default();
     if args.dry_run {

@@ -1,7 +1,7 @@
 //! A plugin's file, and what it takes to look at a plugin outside a cluster.
 
 use crate::{
-    cli::cache::CacheArgs,
+    cli::{cache::CacheArgs, progress},
     load::{Described, Loader},
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -91,6 +91,7 @@ impl PluginUnderTest {
     }
 
     pub(super) fn from_file(plugin: PluginFile, cache: &CacheArgs) -> Result<Self> {
+        progress::set(format!("compiling {}", plugin.path.display()));
         let engines = Engines::with_slots(4).map_err(|error| anyhow!("this machine can't run plugins: {error:#}"))?;
         let loader = Loader::new(Arc::new(engines), cache.compilers()?);
         let described =

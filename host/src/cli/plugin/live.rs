@@ -1,6 +1,6 @@
 //! PolicyPlugins in a cluster.
 
-use crate::cli::{output::print, policy::approve_set};
+use crate::cli::{exit::DECISION_NEEDED, output::print, policy::approve_set, progress};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use clap::Args;
 use kube::{Api, Client, ResourceExt, api::ListParams, runtime::wait::await_condition};
@@ -54,9 +54,6 @@ pub(super) enum Decided {
     Waits(String),
 }
 
-/// What a command ends with whose digest waits for somebody's word.
-const WAITS: u8 = 2;
-
 impl Decided {
     /// Says it in a line, and what to end with.
     pub(super) fn tell(&self, digest: &str, told: impl Fn(&str)) -> ExitCode {
@@ -67,7 +64,7 @@ impl Decided {
             }
             Self::Waits(why) => {
                 told(&format!("waiting   {digest} doesn't decide yet. {why}"));
-                ExitCode::from(WAITS)
+                ExitCode::from(DECISION_NEEDED)
             }
         }
     }
@@ -106,6 +103,7 @@ async fn settle(
     until: Instant,
 ) -> Result<(Outcome, Option<PolicyPlugin>)> {
     let name = applied.name_any();
+    progress::set(format!("waiting for the host to activate {name}"));
     let generation = applied.metadata.generation;
     let see = |plugin: Option<&PolicyPlugin>| outcome(plugin, digest, generation);
     let settled = |plugin: Option<&PolicyPlugin>| !matches!(see(plugin), Outcome::Pending(_));

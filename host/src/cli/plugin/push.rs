@@ -5,7 +5,7 @@ use super::{
     live::{self, MANAGER},
 };
 use crate::{
-    cli::{ClusterArgs, output::print},
+    cli::{ClusterArgs, HostNamespaceArgs, output::print, progress},
     source::config_map::{DIGEST, PART_OF, split},
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -15,10 +15,7 @@ use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams},
 };
-use pointsman_core::{
-    point::{answered, name},
-    settings::HOST_NAMESPACE,
-};
+use pointsman_core::point::{answered, name};
 use pointsman_crds::policy::plugin::{PluginInstances, PolicyPlugin, PolicyPoint};
 use pointsman_sandbox::limits::MAX_CONFIG_MAP_PARTS;
 use serde_json::{Map, Value, json};
@@ -34,9 +31,11 @@ pub(super) struct PushArgs {
     /// The name of the PolicyPlugin and of the first ConfigMap.
     #[arg(long)]
     name: String,
-    /// The namespace of the ConfigMaps: the host's own, or one that it is configured to take plugins from.
-    #[arg(long, default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
+    /// Namespace of the ConfigMaps, one that the host takes plugins from; by default the host's own
+    #[arg(long, value_name = "NAMESPACE")]
+    source_namespace: Option<String>,
     /// A policy point that the plugin is asked at; may be repeated. By default all that it answers.
     #[arg(long = "point", value_name = "POINT", value_parser = super::point)]
     points: Vec<PolicyPoint>,
@@ -89,6 +88,13 @@ enum Form {
     Yaml,
 }
 
+impl PushArgs {
+    /// The namespace of the ConfigMaps.
+    fn namespace(&self) -> &str {
+        self.source_namespace.as_ref().unwrap_or(&self.host.host_namespace)
+    }
+}
+
 pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let config = args.config.as_deref().map(configuration).transpose()?;
     let bench = PluginUnderTest::new(&args.file)?;
@@ -103,7 +109,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let digest = bench.plugin.digest().to_string();
     let mut maps = split(&args.name, KEY, &bench.plugin.bytes)?;
     for map in &mut maps {
-        map.metadata.namespace = Some(args.namespace.clone());
+        map.metadata.namespace = Some(args.namespace().to_owned());
     }
     let binding = binding(&args, config, &maps);
     if args.output == Form::Yaml {
@@ -119,7 +125,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     };
     if args.dry_run {
         for map in &maps {
-            told(&format!("would apply   ConfigMap {}/{}, {} bytes", args.namespace, map.name_any(), size(map)));
+            told(&format!("would apply   ConfigMap {}/{}, {} bytes", args.namespace(), map.name_any(), size(map)));
         }
         told(&format!("would apply   PolicyPlugin {}, {digest}", args.name));
         return Ok(ExitCode::SUCCESS);
@@ -134,7 +140,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
             args.name
         )
     }
-    let target = ConfigMaps::new(client, &args.namespace);
+    let target = ConfigMaps::new(client, args.namespace());
     for (map, number) in maps.iter().zip(1..) {
         target.refuse_foreign(&map.name_any(), number).await?;
     }
@@ -147,8 +153,9 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
         patched.with_context(|| format!("setting spec.strategy of the PolicyPlugin {}", args.name))?;
     }
     for map in &maps {
+        progress::set(format!("applying the ConfigMap {}/{}", args.namespace(), map.name_any()));
         target.apply(map).await?;
-        told(&format!("applied   ConfigMap {}/{}, {} bytes", args.namespace, map.name_any(), size(map)));
+        told(&format!("applied   ConfigMap {}/{}, {} bytes", args.namespace(), map.name_any(), size(map)));
     }
     if pinned.is_some() {
         // Not before: what the source had until now must not decide in between.
@@ -161,7 +168,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let applied = applied.with_context(|| format!("applying the PolicyPlugin {}", args.name))?;
     told(&format!("applied   PolicyPlugin {}, {digest}", args.name));
     for stale in target.remove_after(&args.name, maps.len()).await? {
-        told(&format!("deleted   ConfigMap {}/{stale}, a part of what was there before", args.namespace));
+        told(&format!("deleted   ConfigMap {}/{stale}, a part of what was there before", args.namespace()));
     }
     if args.waiting.wait > 0 {
         return Ok(live::decides(&plugins, &applied, &digest, args.waiting).await?.tell(&digest, told));
@@ -191,8 +198,8 @@ fn binding(args: &PushArgs, config: Option<Value>, maps: &[ConfigMap]) -> Value 
     if maps.len() > 1 {
         source.insert("parts".to_owned(), maps[1..].iter().map(|map| json!(map.name_any())).collect());
     }
-    if args.namespace != HOST_NAMESPACE {
-        source.insert("namespace".to_owned(), json!(args.namespace));
+    if args.namespace() != args.host.host_namespace {
+        source.insert("namespace".to_owned(), json!(args.namespace()));
     }
     let mut spec = Map::from_iter([("source".to_owned(), json!({ "configMap": source }))]);
     let mode = args.mode.map(|mode| json!(format!("{mode:?}")));
@@ -328,7 +335,7 @@ mod tests {
             "pod-templating",
             "--config",
             r#"{"a": 1}"#,
-            "--namespace",
+            "--source-namespace",
             "n",
         ];
         let source = json!({"configMap": {"name": "a", "key": "plugin.wasm", "parts": ["a-2", "a-3"], "namespace": "n"}});

@@ -2,7 +2,7 @@
 
 use super::live::{self, MANAGER};
 use crate::{
-    cli::{ClusterArgs, output::print},
+    cli::{ClusterArgs, HostNamespaceArgs, output::print},
     revision::{Revision, Revisions},
 };
 use anyhow::{Context, Result, bail};
@@ -11,7 +11,6 @@ use kube::{
     Api, ResourceExt,
     api::{Patch, PatchParams},
 };
-use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::plugin::PolicyPlugin;
 use serde_json::{Value, json};
 use std::process::ExitCode;
@@ -35,9 +34,8 @@ pub(super) struct RollbackArgs {
     /// Print the revision that the plugin would go back to, and write nothing
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
-    /// The host's own namespace, where revisions are kept.
-    #[arg(long, default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     #[command(flatten)]
     waiting: live::WaitArgs,
     #[command(flatten)]
@@ -59,7 +57,7 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
         print(&format!("{name} follows its source again"));
         return Ok(ExitCode::SUCCESS);
     }
-    let kept = Revisions::new(client, &args.namespace).list(name).await?;
+    let kept = Revisions::new(client, &args.host.host_namespace).list(name).await?;
     let Target { digest, skipped } = match &args.to {
         Some(to) => Target { digest: find(name, to, &kept)?, skipped: Vec::new() },
         None => choose(&plugin, &kept)?,

@@ -3,16 +3,16 @@
 use super::live::{self, short, state};
 use crate::{
     cli::{
-        ClusterArgs,
-        output::{OutputArgs, columns, pairs},
+        ClusterArgs, HostNamespaceArgs,
+        output::{OutputArgs, Tone, columns, pairs},
     },
     revision::{Revision, Revisions},
 };
 use anyhow::{Context, Result};
 use clap::Args;
 use kube::{Api, ResourceExt, api::ListParams};
-use pointsman_core::{point::name, settings::HOST_NAMESPACE};
-use pointsman_crds::policy::plugin::{PluginRevision, PolicyPlugin};
+use pointsman_core::point::name;
+use pointsman_crds::policy::plugin::{PluginRevision, PolicyPlugin, PolicyPluginStatus};
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
@@ -20,9 +20,8 @@ use std::process::ExitCode;
 pub(super) struct StatusArgs {
     /// Only this PolicyPlugin, in detail.
     name: Option<String>,
-    /// The host's own namespace, where revisions are kept.
-    #[arg(long, default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     #[command(flatten)]
     output: OutputArgs,
     #[command(flatten)]
@@ -34,7 +33,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<ExitCode> {
     let plugins: Api<PolicyPlugin> = Api::all(client.clone());
     if let Some(name) = &args.name {
         let plugin = live::get(&plugins, name).await?;
-        let revisions = Revisions::new(client, &args.namespace).list(name).await?;
+        let revisions = Revisions::new(client, &args.host.host_namespace).list(name).await?;
         args.output.print(&json!({ "plugin": plugin, "revisions": as_json(&revisions) }), || details(&plugin, &revisions))?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -56,6 +55,16 @@ fn points(plugin: &PolicyPlugin) -> String {
     points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(",")
 }
 
+/// How good the state of a plugin is.
+fn tone(status: Option<&PolicyPluginStatus>) -> Tone {
+    let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
+    match ready.map(|ready| (&*ready.status, &*ready.reason)) {
+        Some(("True", "Ready")) => Tone::Good,
+        Some(("True", _)) | None => Tone::Attention,
+        Some(_) => Tone::Bad,
+    }
+}
+
 fn table(plugins: &[PolicyPlugin]) -> String {
     let rows: Vec<_> = plugins
         .iter()
@@ -70,7 +79,7 @@ fn table(plugins: &[PolicyPlugin]) -> String {
                 plugin.spec.order.to_string(),
                 active.and_then(|active| active.version.clone()).unwrap_or_default(),
                 active.map(|active| short(&active.digest).to_owned()).unwrap_or_default(),
-                state(status).into_owned(),
+                tone(status).paint(state(status)),
                 error.map(|error| error.reason.clone()).unwrap_or_default(),
             ]
         })
@@ -113,6 +122,7 @@ fn details(plugin: &PolicyPlugin, revisions: &[Revision]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anstream::adapter::strip_str;
     use pointsman_sandbox::digest::Digest;
 
     fn plugin() -> PolicyPlugin {
@@ -132,7 +142,7 @@ mod tests {
 
     #[test]
     fn a_row_a_plugin_is_printed() {
-        let table = table(&[plugin()]);
+        let table = strip_str(&table(&[plugin()])).to_string();
         assert_eq!(
             table.lines().nth(1).unwrap(),
             "a      pod-templating   Extend   7       0.1.0     sha256:0123456789ab   Ready   Trapped"

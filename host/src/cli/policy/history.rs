@@ -1,8 +1,8 @@
 //! `pointsman policy history`.
 
-use super::{SetsArgs, find_set, list, members::members, number, phase_word};
+use super::{SetsArgs, find_set, list, members::members, number, phase, phase_word};
 use crate::{
-    cli::output::{OutputArgs, columns, pairs},
+    cli::output::{OutputArgs, Tone, columns, pairs},
     keeper::reports,
 };
 use anyhow::Result;
@@ -10,7 +10,7 @@ use clap::Args;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use pointsman_core::compare::Report;
-use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetActivation, ReplayedScores};
+use pointsman_crds::policy::set::{BlastRadius, PolicySet, PolicySetActivation, PolicySetPhase, ReplayedScores};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -35,7 +35,7 @@ pub(super) async fn run(args: HistoryArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let set = find_set(sets.clone(), name)?;
-    let report = reports::read(&client, &args.sets.namespace, &set.name_any()).await;
+    let report = reports::read(&client, &args.sets.host.host_namespace, &set.name_any()).await;
     // One that was made against another set tells of something else.
     let against = set.status.as_ref().and_then(|status| status.against.clone());
     let report = report.filter(|report| report.set == set.spec.digest && Some(&report.against) == against.as_ref());
@@ -56,6 +56,15 @@ fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
+fn painted_phase(set: &PolicySet) -> String {
+    let word = phase_word(set);
+    match phase(set) {
+        Some(PolicySetPhase::Active) => Tone::Good.paint(word),
+        Some(PolicySetPhase::Candidate) => Tone::Attention.paint(word),
+        Some(PolicySetPhase::Previous | PolicySetPhase::Abandoned) | None => word,
+    }
+}
+
 fn table(sets: &[PolicySet], now: Timestamp) -> String {
     let rows: Vec<_> = sets
         .iter()
@@ -72,7 +81,7 @@ fn table(sets: &[PolicySet], now: Timestamp) -> String {
             [
                 number(set),
                 set.name_any(),
-                phase_word(set),
+                painted_phase(set),
                 since.map(|since| age(since, now)).unwrap_or_default(),
                 count(radius.restarts),
                 count(radius.objects),

@@ -5,7 +5,7 @@ mod history;
 mod members;
 mod pace;
 
-use super::{ClusterArgs, output::print};
+use super::{ClusterArgs, HostNamespaceArgs, output::print, progress};
 use anyhow::{Context, Result, anyhow, bail};
 pub(super) use approve::approve_set;
 use clap::{Args, Subcommand};
@@ -15,7 +15,6 @@ use kube::{
     api::ListParams,
     runtime::{WatchStreamExt, wait::await_condition, watcher},
 };
-use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use std::{pin::pin, process::ExitCode, time::Duration};
 use tokio::time::timeout;
@@ -59,9 +58,8 @@ pub(super) async fn run(args: PolicyArgs) -> Result<ExitCode> {
 /// The sets of a cluster.
 #[derive(Args, Debug)]
 struct SetsArgs {
-    /// The host's own namespace, where whole reports are kept.
-    #[arg(long, default_value = HOST_NAMESPACE)]
-    namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     #[command(flatten)]
     cluster: ClusterArgs,
 }
@@ -83,6 +81,7 @@ async fn list(client: &Client) -> Result<Vec<PolicySet>> {
 /// Waits until a set decides, or it is clear that it doesn't.
 async fn decides(api: &Api<PolicySet>, name: &str, seconds: u64, settled: impl Fn(&PolicySet) -> bool) -> Result<()> {
     let settled = |set: Option<&PolicySet>| set.is_none_or(&settled);
+    progress::set(format!("waiting for the host to activate {name}"));
     let seen = timeout(Duration::from_secs(seconds), await_condition(api.clone(), name, settled)).await;
     let Ok(now) = seen else {
         let told = api.get_opt(name).await.ok().flatten().and_then(|set| set.status?.message);

@@ -3,6 +3,7 @@
 use super::cases::{CaseInputs, RuleCase, RuleVerdict};
 use crate::{
     cli::{
+        HostNamespaceArgs,
         cache::CacheArgs,
         golden::{self, CasesArgs},
         offline::{
@@ -28,7 +29,6 @@ use pointsman_core::{
         rule::{Rule, bind},
         shipped,
     },
-    settings::HOST_NAMESPACE,
 };
 use pointsman_crds::policy::rule::{Operation, RuleAction, RuleStage, ValidationRuleSpec};
 use pointsman_sandbox::{engine::Lane, point::Subject};
@@ -44,9 +44,8 @@ pub(super) struct TestArgs {
     files: Vec<PathBuf>,
     #[command(flatten)]
     cases: CasesArgs,
-    /// The host's own namespace: the ConfigMaps of rules are looked for there where a rule names no namespace.
-    #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
-    host_namespace: String,
+    #[command(flatten)]
+    host: HostNamespaceArgs,
     #[command(flatten)]
     cache: CacheArgs,
     #[command(flatten)]
@@ -73,7 +72,7 @@ pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
     let cases: Vec<RuleCase> = args.cases.read()?;
     let bench = RulesUnderTest {
         gathered: gather(files::read(&args.files)?, "default")?,
-        host_namespace: &args.host_namespace,
+        host_namespace: &args.host.host_namespace,
         loader: loader(&args.cache)?,
     };
     golden::run(&cases, args.output, |case| Ok(outcome(case, bench.ask(case)?)))

@@ -1,8 +1,9 @@
 //! Two policy sets on recorded placements: for which pods another node is the best, and which nodes they exclude.
 
-use super::{CHANGES, DiffArgs, live_sets, read_files};
+use super::{DiffArgs, live_sets, read_files};
 use crate::{
     cli::{
+        exit::DECISION_NEEDED,
         explain::{
             extenders::{ExtenderSource, ask_all},
             remote::read_file,
@@ -105,7 +106,7 @@ pub(super) async fn run(args: &DiffArgs, loader: Arc<Loader>) -> Result<ExitCode
         bail!("none of the {} placements can be compared: {INCOMPLETE}", report.incomplete);
     }
     args.view.output.print(&report, || report.text(!args.summary))?;
-    Ok(if report.is_unchanged() { ExitCode::SUCCESS } else { ExitCode::from(CHANGES) })
+    Ok(if report.is_unchanged() { ExitCode::SUCCESS } else { ExitCode::from(DECISION_NEEDED) })
 }
 
 /// The two sets.

@@ -1,6 +1,6 @@
 //! Two policy sets on the same services: what changes, and how it is told.
 
-use crate::cli::plugin::diff;
+use crate::cli::{output::Tone, plugin::diff, progress};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use pointsman_core::{
     compare::{Changed, Effect, Report, SubjectChange, effect, report::EffectCounts},
@@ -37,6 +37,7 @@ pub(super) type Details = BTreeMap<(String, String, String), Vec<String>>;
 impl Scene {
     /// What the second set makes of the services, against the first.
     pub(super) fn compare(&self, detailed: bool) -> (Report, Details) {
+        progress::set(format!("comparing {} services", self.subjects.len()));
         // What no change concerns is decided once, for both.
         let cache = Arc::new(Cache::new(DECISION_CACHE));
         let (before, after) = (Policies::for_comparison(&self.before, Arc::clone(&cache)), Policies::for_comparison(&self.after, cache));
@@ -132,14 +133,24 @@ fn objects(before: &Plan, after: &Plan) -> Vec<String> {
     lines
 }
 
+/// A line in the colour of what it is: one that comes, or one that goes.
+fn painted(line: &str) -> String {
+    let text = line.trim_start();
+    match () {
+        () if text.starts_with("+ ") => Tone::Good.paint(line),
+        () if text.starts_with("- ") => Tone::Bad.paint(line),
+        () => line.to_owned(),
+    }
+}
+
 /// All of it, for people: what restarts pods is marked.
 pub(super) fn text(report: &Report, details: &Details) -> String {
     let mut lines = Vec::new();
     for Changed { kind, namespace, name, effect, places } in &report.changed {
-        let mark = if *effect == Effect::Restarts { "! " } else { "" };
-        lines.push(format!("{mark}{kind} {namespace}/{name}: {}", effect.description()));
+        let heading = format!("{kind} {namespace}/{name}: {}", effect.description());
+        lines.push(if *effect == Effect::Restarts { Tone::Bad.paint(format!("! {heading}")) } else { heading });
         match details.get(&(kind.clone(), namespace.clone(), name.clone())) {
-            Some(details) => lines.extend_from_slice(details),
+            Some(details) => lines.extend(details.iter().map(|line| painted(line))),
             None => lines.extend(places.iter().map(|place| format!("  {place}"))),
         }
         lines.push(String::new());
@@ -156,6 +167,7 @@ pub(super) fn text(report: &Report, details: &Details) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anstream::adapter::strip_str;
     use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, Resource};
 
     fn key(resource: &'static Resource, name: &str) -> ObjectKey {
@@ -198,7 +210,7 @@ mod tests {
         let of = |name: &str| ("InferenceService".to_owned(), "n".to_owned(), name.to_owned());
         let details = Details::from([(of("b"), vec!["  Deployment n/b: changed".to_owned(), "    - x".to_owned()])]);
         assert_eq!(
-            text(&report, &details).lines().collect::<Vec<_>>(),
+            strip_str(&text(&report, &details)).to_string().lines().collect::<Vec<_>>(),
             [
                 "! InferenceService n/b: pods restart",
                 "  Deployment n/b: changed",
