@@ -200,7 +200,8 @@ mod tests {
     /// Refuses pods for want of a right and Deployments by quota, knows no ConfigMap and answers everything else.
     async fn server(uri: Uri) -> impl IntoResponse {
         let refusal = |code: Code, message: &str| {
-            (code, json!({"kind": "Status", "status": "Failure", "message": message, "reason": "a", "code": code.as_u16()}).to_string())
+            let reason = if code == Code::NOT_FOUND { "NotFound" } else { "Forbidden" };
+            (code, json!({"kind": "Status", "status": "Failure", "message": message, "reason": reason, "code": code.as_u16()}).to_string())
         };
         match uri.path() {
             "/api/v1/pods" => {

@@ -74,10 +74,10 @@ fn exit_codes_tell_what_kind_of_trouble_it_is() {
     let (printed, _) = ended(0, &folder, &warned, "");
     assert!(printed.contains("1 warning,"), "{printed}");
     ended(1, &folder, &[&warned[..], &["--strict"]].concat(), "");
-    let (_, said) = ended(2, &folder, &["check"], "");
+    let (_, said) = ended(3, &folder, &["check"], "");
     assert!(said.starts_with("error: ") && said.contains("name files with -f"), "{said}");
     fs::write(folder.join("broken.yaml"), "name: [").unwrap();
-    let (printed, said) = ended(2, &folder, &[&files[..], &["-f", "nowhere.yaml", "-f", "broken.yaml"]].concat(), "");
+    let (printed, said) = ended(3, &folder, &[&files[..], &["-f", "nowhere.yaml", "-f", "broken.yaml"]].concat(), "");
     assert!(printed.contains("spec.unknown"), "{printed}");
     assert!(
         said.contains("error: reading nowhere.yaml: ") && said.contains("error: broken.yaml:1: ") && said.lines().count() == 2,

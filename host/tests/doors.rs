@@ -238,7 +238,7 @@ fn mistaken_rules() -> Vec<(Value, &'static str)> {
     };
     let named = |name: &str, expression: &str| json!([{"name": "fine", "expression": "true"}, {"name": name, "expression": expression}]);
     vec![
-        (with("variables", named("gpus", "object.spec.engin")), "spec.variables[gpus].expression: column "),
+        (with("variables", named("gpus", "object.spec.engin == null")), "spec.variables[gpus].expression: column "),
         (with("matchConditions", named("team.known", "object.metadata.lables")), "spec.matchConditions[team.known].expression: column "),
         (with("validations", json!([{"expression": "true"}, {"expression": "true &&"}])), "spec.validations[1].expression: "),
         (with("validations", json!([{"expression": "true", "messageExpression": "1 +"}])), "spec.validations[0].messageExpression: "),
@@ -324,7 +324,11 @@ fn so_is_one_in_the_conditions_of_a_plugin() {
     fs::write(folder.join("plugin.yaml"), serde_saphyr::to_string(&plugin).unwrap()).unwrap();
     let report = printed_json(1, pointsman(&["check", "-o", "json", "-f", "plugin.yaml"]).current_dir(&folder));
     let (said, lines) = found_by_check(&report);
-    assert!(said.starts_with("spec.matchConditions[team].expression: column ") && said.ends_with("did you mean labels?"), "{said}");
+    assert!(
+        said.starts_with("spec.matchConditions[team].expression: column ")
+            && said.ends_with("there are name, namespace, labels, annotations"),
+        "{said}"
+    );
     assert!(lines[0] > 8, "{lines:?}");
     let (_, refused) = ended(1, &folder, &["render", "-f", "plugin.yaml"], "");
     assert!(refused.trim_end().ends_with(&format!("the PolicyPlugin labels can't be loaded: {said}")), "{refused}");

@@ -156,15 +156,15 @@ fn an_unknown_field_is_told_with_what_could_be_meant() {
     assert!(said.contains(place), "{said}");
     let said = refused("spec.containers[main].args");
     assert!(said.contains("has no main; there is ome-container"), "{said}");
-    let (_, said) = ended(2, &folder, &["explain", "-f", ".", "--why", "spec..x"], "");
+    let (_, said) = ended(64, &folder, &["explain", "-f", ".", "--why", "spec..x"], "");
     assert!(said.contains("is not a path to a field: write it as spec.containers[0].args"), "{said}");
 }
 
 #[test]
 fn one_part_is_printed_at_a_time() {
     let folder = files("explain-cli/flags");
-    ended(2, &folder, &["explain", "-f", ".", "--all", "--labels"], "");
-    ended(2, &folder, &["explain", "-f", ".", "--pod", "chat-engine-0"], "");
+    ended(64, &folder, &["explain", "-f", ".", "--all", "--labels"], "");
+    ended(64, &folder, &["explain", "-f", ".", "--pod", "chat-engine-0"], "");
     let (_, said) = ended(1, &folder, &["explain", "-f", ".", "--labels", "-o", "json"], "");
     assert!(said.contains("leave out --labels"), "{said}");
     let (_, said) = ended(1, &folder, &["explain", "pod/chat", "--all"], "");

@@ -89,8 +89,8 @@ fn what_is_missing_or_no_record_is_an_error_and_services_are_explained_as_before
         let (printed, said) = ended(1, &folder, &[&["explain", "request"], words].concat(), "");
         assert!(printed.is_empty() && said.starts_with("error: ") && said.contains(says), "{said}");
     }
-    ended(2, &folder, &["explain", "request"], "");
-    ended(2, &folder, &["explain", "-f", "decisions.jsonl", "request"], "");
+    ended(64, &folder, &["explain", "request"], "");
+    ended(64, &folder, &["explain", "-f", "decisions.jsonl", "request"], "");
     let (_, said) = ended(1, &folder, &["explain"], "");
     assert!(said.contains("nothing to explain: give KIND/NAME"), "{said}");
 }

@@ -79,7 +79,7 @@ fn what_is_no_registry_is_refused() {
     let folder = folder("image-mirror-refused");
     fs::write(folder.join("services.yaml"), SERVICES).unwrap();
     for mirror in ["https://mirror.example.com", "mirror.example.com/", "", "Mirror"] {
-        let (_, said) = ended(2, &folder, &["render", "-f", "services.yaml", "--image-mirror", mirror], "");
+        let (_, said) = ended(64, &folder, &["render", "-f", "services.yaml", "--image-mirror", mirror], "");
         assert!(said.contains("no scheme, no slash at the end, as in mirror.example.com/ai"), "{mirror}: {said}");
     }
 }

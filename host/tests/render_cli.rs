@@ -88,10 +88,10 @@ fn what_is_wrong_is_told_with_file_and_line() {
     assert!(refused(&folder, &["render", "-f", "empty"]).contains("there is no file *.yaml, *.yml, *.json in empty"));
     assert!(refused(&folder, &["render"]).contains("name files with -f"));
     assert!(refused(&folder, &["explain"]).contains("give KIND/NAME of a subject in the cluster"));
-    let (_, said) = ended(2, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
+    let (_, said) = ended(64, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
     assert!(said.contains("cannot be used with"), "{said}");
     assert!(refused(&folder, &["explain", "replicaset/a"]).contains("is not a served kind"));
-    let (_, said) = ended(2, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
+    let (_, said) = ended(64, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
     assert!(said.contains("things.example.com") && said.contains("scaledobjects.keda.sh"), "{said}");
 }
 
@@ -168,7 +168,7 @@ fn nodes_in_a_file_show_which_pods_get_them() {
         fs::write(folder.join("placement"), settings).unwrap();
         assert!(refused(&folder, &words).contains(says), "{settings}");
     }
-    let (_, said) = ended(2, &folder, &["render", "-f", "chat.yaml", "--placement-config", "placement"], "");
+    let (_, said) = ended(64, &folder, &["render", "-f", "chat.yaml", "--placement-config", "placement"], "");
     assert!(said.contains("--nodes"), "{said}");
     fs::write(folder.join("nodes"), CHAT).unwrap();
     assert!(refused(&folder, &words).contains("--nodes takes Nodes, Pods, Namespaces and the ConfigMaps of model agents"));

@@ -52,7 +52,7 @@ pub(super) const SUBCOMMAND: &str = "controller";
 const OWN_FLAGS: [&str; 12] = [
     "kubeconfig",
     "context",
-    "namespace",
+    "host-namespace",
     "identity",
     "workers",
     "listen",

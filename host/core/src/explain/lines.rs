@@ -61,6 +61,12 @@ pub(super) fn wrapped(text: &mut String, depth: usize, words: &str) {
     line(text, depth, &row);
 }
 
+/// Words in one line, cut where the screen ends.
+pub(super) fn cut_line(text: &mut String, depth: usize, words: &str) {
+    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    line(text, depth, &shortened(&words, WIDTH - depth * 2));
+}
+
 /// A value in one line, and not endless.
 pub(super) fn cut(value: &str) -> String {
     let value: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
@@ -110,8 +116,8 @@ mod tests {
         assert_eq!(cut(&"x".repeat(200)).chars().count(), VALUE);
         assert_eq!(cut("a\nb"), "a b");
         let mut text = String::new();
-        cut_table(&mut text, &[["a".to_owned(), "b ".repeat(100)]]);
-        assert_eq!(text.trim_end().chars().count(), WIDTH - 1, "{text}");
+        cut_table(&mut text, &[["a".to_owned(), "b".repeat(200)]]);
+        assert_eq!(text.trim_end().chars().count(), WIDTH, "{text}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::{
     conditions,
-    lines::{count, cut_table, line, score, wrapped},
+    lines::{count, cut_line, cut_table, line, score, wrapped},
     selected,
 };
 use crate::{
@@ -262,10 +262,7 @@ impl<'p> Contributions<'p> {
                 wrapped(text, 2, failure);
             }
             for reason in plugin.reasons.iter().take(MAX_REASONS) {
-                wrapped(text, 2, &format!("{}: {}", reason.code, reason.message));
-            }
-            if let Some(further @ 1..) = plugin.reasons.len().checked_sub(MAX_REASONS) {
-                line(text, 2, &format!("and {}, which --all lists", count(further, "more reason")));
+                cut_line(text, 2, &format!("{}: {}", reason.code, reason.message));
             }
         }
     }
@@ -293,6 +290,9 @@ impl Contribution<'_> {
         }
         if self.dropped > 0 {
             parts.push(format!("drops {}", self.dropped));
+        }
+        if self.reasons.len() > MAX_REASONS {
+            parts.push(count(self.reasons.len(), "reason"));
         }
         if parts.is_empty() { "changes nothing".to_owned() } else { parts.join("; ") }
     }

@@ -164,6 +164,7 @@ fn whole(report: &Report) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anstream::adapter::strip_str;
 
     fn set() -> PolicySet {
         serde_json::from_value(json!({
@@ -181,7 +182,7 @@ mod tests {
     #[test]
     fn a_row_a_set_is_printed_with_its_age_and_what_it_changes() {
         let now = "2026-01-01T00:03:00Z".parse().unwrap();
-        let table = table(&[set()], now);
+        let table = strip_str(&table(&[set()], now)).to_string();
         assert_eq!(
             table.lines().nth(1).unwrap(),
             "#14      set-aaaaaaaaaaaa   Candidate   3m    3          0         0          0        0         plugin a: added"
