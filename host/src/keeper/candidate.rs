@@ -1,7 +1,9 @@
 //! One candidate: a set that is to decide next, from the first word of it until it does or is abandoned. Only on the leader.
 
 use super::{
-    Keeper, TaskResult, now,
+    Keeper, TaskResult,
+    batch::patience,
+    now,
     pending::{ChangeKeys, Pending, PromotionDecision, verdict},
     propose::Meeting,
     record::ActiveRecord,
@@ -27,6 +29,17 @@ const OVERDUE: Duration = Duration::from_secs(30);
 /// For how long it does. Whoever takes longer to be compared doesn't stop the others for ever.
 const MAX_OVERDUE: Duration = Duration::from_mins(5);
 
+/// What a candidate is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CandidateKind {
+    /// A change, or those of a group.
+    Change,
+    /// Changes of the same fields that are candidates by themselves too.
+    Overlap,
+    /// Changes that may become active by themselves, together.
+    Batch,
+}
+
 /// A set that is to decide next.
 #[derive(Debug)]
 pub(super) struct Candidate {
@@ -36,8 +49,7 @@ pub(super) struct Candidate {
     pub(super) pending: Vec<Pending>,
     /// The digest of the set that it is compared with.
     pub(super) against: String,
-    /// Whether it makes changes together that are candidates by themselves too.
-    pub(super) joint: bool,
+    pub(super) kind: CandidateKind,
     /// Since when its changes wait, over whichever set.
     pub(super) since: Instant,
     /// Whether it is put together anew because another set became active.
@@ -46,6 +58,8 @@ pub(super) struct Candidate {
     pub(super) former: Option<Former>,
     progress: Option<Progress>,
     pub(super) report: Option<Report>,
+    /// Until when it waits for others that may become active at the same time, once it is compared.
+    pub(super) batches_until: Option<Instant>,
     /// Why it isn't active, once that is known.
     pub(super) verdict: Option<PromotionDecision>,
     pub(super) comparison: Option<Comparison>,
@@ -83,18 +97,19 @@ impl Drop for Comparison {
 }
 
 impl Candidate {
-    pub(super) fn new(set: Arc<ActiveSet>, record: ActiveRecord, pending: Vec<Pending>, against: String, joint: bool) -> Self {
+    pub(super) fn new(set: Arc<ActiveSet>, record: ActiveRecord, pending: Vec<Pending>, against: String, kind: CandidateKind) -> Self {
         Self {
             set,
             record,
             pending,
             against,
-            joint,
+            kind,
             since: Instant::now(),
             rebased: false,
             former: None,
             progress: None,
             report: None,
+            batches_until: None,
             verdict: None,
             comparison: None,
         }
@@ -150,6 +165,7 @@ impl Keeper {
         if let Some(candidate) = self.candidates.values_mut().find(of_candidate) {
             candidate.comparison = None;
             candidate.report = Some(report.clone());
+            candidate.batches_until = Some(patience());
             self.meetings = None;
         } else if self.follow_up.take_if(|follow_up| follow_up.set == report.set).is_none() {
             return;
@@ -203,7 +219,7 @@ impl Keeper {
         };
         let radius = report.radius();
         let mut verdict = verdict(candidate.pending.iter().map(|pending| &pending.strategy), &radius);
-        if candidate.joint && verdict == PromotionDecision::Promote {
+        if candidate.kind == CandidateKind::Overlap && verdict == PromotionDecision::Promote {
             verdict = PromotionDecision::Approval("each of its changes waits for one".to_owned());
         }
         let former = candidate.former.as_ref().filter(|former| self.is_approved(&former.digest));
@@ -269,8 +285,10 @@ impl Keeper {
         let (other, overlap) = met.first()?;
         let names = |keys: &ChangeKeys| keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let others = met.iter().map(|(other, _)| names(other)).collect::<Vec<_>>().join(", ");
-        let joint =
-            self.candidates.iter().find(|(joint, candidate)| candidate.joint && joint.is_superset(keys) && joint.is_superset(other));
+        let joint = self
+            .candidates
+            .iter()
+            .find(|(joint, candidate)| candidate.kind == CandidateKind::Overlap && joint.is_superset(keys) && joint.is_superset(other));
         let joint = joint.map(|(_, joint)| format!("; {} makes these changes together", joint.name())).unwrap_or_default();
         Some(format!(" It changes the same fields as {others} (in {}, {}){joint}.", overlap.subject, overlap.field))
     }
@@ -283,13 +301,17 @@ impl Keeper {
             None => !candidate.is_only_tried() && self.is_approved(&candidate.digest()),
             Some(PromotionDecision::Never) => false,
             // By itself only as it is asked for now, and after those that were put off again and again.
-            Some(PromotionDecision::Promote) => self.is_approved(&candidate.digest()) || !overdue && self.is_settled(keys),
+            Some(PromotionDecision::Promote) => {
+                self.is_approved(&candidate.digest()) || !overdue && self.is_settled(keys) && !self.waits_for_batch(candidate)
+            }
             Some(PromotionDecision::Approval(_)) => {
                 self.facts.get(&candidate.name()).is_some_and(|facts| facts.approved == Some(Approved::Given))
             }
         };
         let current = self.candidates.iter().filter(|(_, candidate)| candidate.against == active);
-        let next = current.filter(|(keys, candidate)| may(keys, candidate)).min_by_key(|(_, candidate)| candidate.since);
+        let next = current
+            .filter(|(keys, candidate)| may(keys, candidate))
+            .min_by_key(|(_, candidate)| (candidate.kind != CandidateKind::Batch, candidate.since));
         let Some(keys) = next.map(|(keys, _)| keys.clone()) else { return false };
         self.promote(&keys).await
     }
@@ -314,7 +336,7 @@ impl Keeper {
             return false;
         }
         self.candidates.remove(keys);
-        self.meetings = None;
+        (self.meetings, self.unbatchable) = (None, None);
         // Where it made changes together, it is what became of them.
         let parts: Vec<ChangeKeys> = self.candidates.keys().filter(|part| part.is_subset(keys)).cloned().collect();
         let name = sets::name(&set.digest().to_string());

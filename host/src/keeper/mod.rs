@@ -6,6 +6,7 @@
 //! On the leader: a source's newest bytes are loaded, kept as a revision, written into the record, and only then active. Every other
 //! host, and the leader when it starts, takes its set from the record and the revisions alone.
 
+mod batch;
 pub mod binding;
 mod candidate;
 mod changes;
@@ -190,6 +191,8 @@ pub struct Keeper {
     candidates: BTreeMap<ChangeKeys, Candidate>,
     /// Which of them change the same fields. None until that is found out anew.
     meetings: Option<Vec<Meeting>>,
+    /// The changes that exceed a limit together, over the active set.
+    unbatchable: Option<ChangeKeys>,
     /// The comparison of what got active without one.
     follow_up: Option<Comparison>,
     /// Until when it is waited for what is still being loaded before what waits is known. None once it is.
@@ -259,6 +262,7 @@ pub fn keep(
         facts: BTreeMap::new(),
         candidates: BTreeMap::new(),
         meetings: None,
+        unbatchable: None,
         follow_up: None,
         proposes_by: Some(Instant::now() + PROPOSING_PATIENCE),
         stage: Arc::clone(&inputs.stage),

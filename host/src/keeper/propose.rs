@@ -3,7 +3,8 @@
 
 use super::{
     Keeper,
-    candidate::{Candidate, Former},
+    batch::patience,
+    candidate::{Candidate, CandidateKind, Former},
     changes::{describe, summary},
     now,
     pending::{ChangeKey, ChangeKeys, Pending, PromotionDecision, WantedState, connected, grouped, put_together, usual},
@@ -194,6 +195,7 @@ impl Keeper {
                 return;
             }
             self.judge();
+            self.split_batch();
             if !self.promote_next().await && self.meetings.is_some() {
                 return;
             }
@@ -207,7 +209,10 @@ impl Keeper {
         let mut wanted: Vec<(ChangeKeys, Vec<Pending>)> = grouped(pending.collect()).into_iter().map(with_keys).collect();
         // What is being looked at again stays as it was until that is done.
         let known: ChangeKeys = wanted.iter().flat_map(|(keys, _)| keys.iter().cloned()).collect();
-        let stay = self.candidates.iter().filter(|(keys, candidate)| !candidate.joint && known.is_disjoint(keys) && !self.is_settled(keys));
+        let stay = self
+            .candidates
+            .iter()
+            .filter(|(keys, candidate)| candidate.kind == CandidateKind::Change && known.is_disjoint(keys) && !self.is_settled(keys));
         wanted.extend(stay.map(|(keys, candidate)| (keys.clone(), candidate.pending.clone())));
         // Those that there are go first; the others come one after the other.
         wanted.sort_by_cached_key(|(keys, _)| !self.candidates.contains_key(keys));
@@ -215,15 +220,20 @@ impl Keeper {
         wanted
     }
 
-    /// Those that make changes of the same fields together.
-    fn joint_candidates(&mut self, wanted: &[(ChangeKeys, Vec<Pending>)]) -> Vec<(ChangeKeys, Vec<Pending>)> {
+    /// Those that make changes together: of the same fields, or those that may become active.
+    fn joint_candidates(&mut self, wanted: &[(ChangeKeys, Vec<Pending>)]) -> Vec<((ChangeKeys, Vec<Pending>), CandidateKind)> {
         let place = |keys: &ChangeKeys| wanted.iter().position(|(wanted, _)| wanted == keys);
         let pairs: Vec<(usize, usize)> =
             self.meetings().iter().filter_map(|Meeting { between: [one, other], .. }| Some((place(one)?, place(other)?))).collect();
         let joined = |places: BTreeSet<usize>| {
             with_keys(places.into_iter().filter_map(|place| wanted.get(place)).flat_map(|(_, pending)| pending.iter().cloned()).collect())
         };
-        connected(&pairs).into_iter().map(joined).collect()
+        let mut joint: Vec<_> = connected(&pairs).into_iter().map(|places| (joined(places), CandidateKind::Overlap)).collect();
+        if let Some(batch) = self.batch() {
+            let places = wanted.iter().enumerate().filter(|(_, (keys, _))| keys.is_subset(&batch)).map(|(place, _)| place).collect();
+            joint.push((joined(places), CandidateKind::Batch));
+        }
+        joint
     }
 
     /// Which candidates that wait for an approval change the same fields.
@@ -232,7 +242,9 @@ impl Keeper {
             let waiting: Vec<(&ChangeKeys, &FieldSet)> = self
                 .candidates
                 .iter()
-                .filter(|(_, candidate)| !candidate.joint && matches!(candidate.verdict, Some(PromotionDecision::Approval(_))))
+                .filter(|(_, candidate)| {
+                    candidate.kind == CandidateKind::Change && matches!(candidate.verdict, Some(PromotionDecision::Approval(_)))
+                })
                 .filter_map(|(keys, candidate)| Some((keys, candidate.report.as_ref()?.fields.as_ref()?)))
                 .collect();
             let pairs = waiting.iter().enumerate().flat_map(|(place, one)| waiting[place + 1..].iter().map(move |other| (one, other)));
@@ -250,11 +262,14 @@ impl Keeper {
         let wanted = self.wanted_candidates();
         let joint = self.joint_candidates(&wanted);
         let known: ChangeKeys = wanted.iter().flat_map(|(keys, _)| keys.iter().cloned()).collect();
-        let all: Vec<_> = wanted.into_iter().map(|wanted| (wanted, false)).chain(joint.into_iter().map(|joint| (joint, true))).collect();
+        let all: Vec<_> = wanted.into_iter().map(|wanted| (wanted, CandidateKind::Change)).chain(joint).collect();
         let gone = self.candidates.keys().filter(|keys| !all.iter().any(|((wanted, _), _)| wanted == *keys));
         for keys in gone.cloned().collect::<Vec<_>>() {
-            let why = if self.candidates.get(&keys).is_some_and(|candidate| candidate.joint) {
-                "Its changes don't meet any more: each is a candidate by itself, or decides."
+            let kind = self.candidates.get(&keys).map(|candidate| candidate.kind);
+            let why = if kind == Some(CandidateKind::Overlap) {
+                "Its changes no longer overlap: each is a candidate by itself, or active."
+            } else if kind == Some(CandidateKind::Batch) {
+                "Its changes become active with others, or one after the other."
             } else if keys.is_subset(&known) {
                 "Its changes are grouped otherwise by now: see the other candidates."
             } else {
@@ -262,8 +277,8 @@ impl Keeper {
             };
             self.abandon(&keys, why, None);
         }
-        for ((keys, pending), joint) in all {
-            if !self.update_candidate(keys, pending, joint).await {
+        for ((keys, pending), kind) in all {
+            if !self.update_candidate(keys, pending, kind).await {
                 return false;
             }
         }
@@ -271,11 +286,11 @@ impl Keeper {
     }
 
     /// Makes one candidate, or keeps it, and says of the former one what became of it.
-    async fn update_candidate(&mut self, keys: ChangeKeys, pending: Vec<Pending>, joint: bool) -> bool {
+    async fn update_candidate(&mut self, keys: ChangeKeys, pending: Vec<Pending>, kind: CandidateKind) -> bool {
         let active = self.policies.active();
         let (set, record) = self.put_together(&active, &pending);
         let against = active.digest().to_string();
-        let mut next = Candidate::new(Arc::new(set), record, pending, against.clone(), joint);
+        let mut next = Candidate::new(Arc::new(set), record, pending, against.clone(), kind);
         if let Some(candidate) = self.candidates.get_mut(&keys) {
             let same = candidate.set.digest() == next.set.digest();
             let rebased = candidate.against != against;
@@ -332,6 +347,7 @@ impl Keeper {
             candidate.report = reports::read(&self.client, &self.options.namespace, &name)
                 .await
                 .filter(|report| report.set == digest && report.against == candidate.against && report.fields.is_some());
+            candidate.batches_until = Some(patience());
         }
         let active = self.policies.active();
         let changes: Vec<String> = candidate.pending.iter().map(|pending| describe(&active, pending)).collect();

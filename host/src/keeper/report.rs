@@ -105,7 +105,7 @@ impl Keeper {
     /// What the newest version of something waits for.
     pub(super) fn waits(&self, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
         let candidates = self.candidates.values().filter(|candidate| candidate.pending.iter().any(&is));
-        let candidate = candidates.min_by_key(|candidate| candidate.joint);
+        let candidate = candidates.min_by_key(|candidate| candidate.kind);
         match candidate {
             None if self.held().is_some() => (
                 "Held",

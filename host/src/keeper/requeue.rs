@@ -75,6 +75,7 @@ impl Keeper {
             .chain(slow)
             .chain(failing)
             .chain(self.overdue_at())
+            .chain(self.batches_until())
             .chain(self.proposes_by)
             .filter(|until| *until > looked_at)
             .chain(self.again)

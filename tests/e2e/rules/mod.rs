@@ -148,7 +148,11 @@ async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
     });
     fs::write(&file, named.to_string()).unwrap();
     let checked = cluster.pointsman(&["check", "-f", &file.to_string_lossy()]);
-    assert!(checked.stdout.contains(&format!("ValidationRule named: {message}\n")), "{message}: {}", checked.stdout);
+    assert!(
+        checked.stdout.contains(&format!("ValidationRule named: {}\n", message.trim_end_matches('.'))),
+        "{message}: {}",
+        checked.stdout
+    );
     assert_eq!(state(&status, "Active").1, "LastGood");
     let (name, more) = llm("bad", 1);
     space.create(&LLM_INFERENCE_SERVICE, &name, more).await;

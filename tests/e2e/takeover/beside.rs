@@ -200,7 +200,7 @@ async fn what_nobody_claims_is_left_alone_and_its_deletion_needs_nobody() {
     space.goes(&DEPLOYMENT, "chat-engine").await;
 
     let said = cluster.pointsman(&["controller", "--control", "pods"]);
-    assert_eq!(said.code, Some(2), "{}", said.stderr);
+    assert_eq!(said.code, Some(64), "{}", said.stderr);
     assert!(said.stderr.contains("InferenceService (inferenceservices, isvc) or LLMInferenceService"), "{}", said.stderr);
     claimed.stop();
 }

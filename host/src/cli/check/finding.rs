@@ -84,6 +84,8 @@ pub(super) struct Report {
     pub(super) not_evaluated: Vec<SkippedCheck>,
     /// The services for which these files make no plan, so that nothing is known of their objects.
     pub(super) unplanned: Vec<SkippedCheck>,
+    /// The services that these files don't make Ready, because something is missing or may not be used.
+    pub(super) not_ready: Vec<SkippedCheck>,
 }
 
 impl Report {
@@ -110,6 +112,7 @@ impl Report {
         let told = self.not_evaluated.iter().filter(|passed| !passed.usual);
         lines.extend(told.map(|SkippedCheck { what, why, .. }| format!("not evaluated: {what}: {why}")));
         lines.extend(self.unplanned.iter().map(|SkippedCheck { what, why, .. }| format!("no plan: {what}: {why}")));
+        lines.extend(self.not_ready.iter().map(|SkippedCheck { what, why, .. }| format!("not ready: {what}: {why}")));
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
         let others = if self.others > 0 { format!(" ({} of other kinds passed over)", self.others) } else { String::new() };

@@ -29,7 +29,7 @@ use finding::{Finding, Report, Severity, SkippedCheck};
 use object::{Namespaces, Object};
 use pointsman_core::{
     allocation::{Entry, Refusal},
-    condition::Condition,
+    condition::{Condition, READY},
     decide::{Policies, Unheard, set::ActiveSet},
     guards::{ALLOWED, VALID},
     kinds::eh_ops::ALLOCATED,
@@ -40,8 +40,7 @@ use pointsman_core::{
 };
 use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE, text::sentence};
 use serde_json::{Map, Value};
-use std::process::ExitCode;
-use std::sync::Arc;
+use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
 
 #[derive(Args, Debug)]
 pub(super) struct CheckArgs {
@@ -183,6 +182,14 @@ impl CheckRun {
                 object.findings.push(Finding::new(severity, &object.place, &object.named, String::new(), message.clone()));
             } else if planned.plan.objects.is_none() {
                 self.report.unplanned.push(SkippedCheck { what: object.called(), why: unplanned(&planned.plan), usual: false });
+            } else if planned.plan.not_ours.is_none() {
+                for why in not_ready(&planned.plan) {
+                    if complete {
+                        object.findings.push(Finding::new(Severity::Warning, &object.place, &object.named, String::new(), why));
+                    } else {
+                        self.report.not_ready.push(SkippedCheck { what: object.called(), why, usual: false });
+                    }
+                }
             }
         }
         self.report.findings.extend(self.objects.into_iter().flat_map(|object| object.findings));
@@ -207,6 +214,18 @@ fn unallocated(snapshot: &Snapshot, complete: bool) -> Option<Severity> {
         Entry::Waiting(_) => Some(Severity::Warning),
         _ => None,
     }
+}
+
+/// Why a service that gets objects isn't Ready with them, as far as that follows from what there is: something that it references is missing, or
+/// may not be used. Conditions that another one keeps from being true say the same once more.
+fn not_ready(plan: &Plan) -> Vec<String> {
+    let mut messages = BTreeSet::new();
+    let conditions = plan.status.conditions.iter().filter(|condition| {
+        let is_judged = [VALID, ALLOWED, ALLOCATED, READY].contains(&condition.type_);
+        condition.required_for_ready && condition.status == Some(false) && !is_judged
+    });
+    let first = conditions.filter(|condition| messages.insert(&condition.message));
+    first.map(|condition| format!("{} {}: {}", condition.type_, condition.reason, condition.message)).collect()
 }
 
 /// Why a service gets no objects.

@@ -81,7 +81,9 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         (Some(name), _) => return pod::run(name, None, view, extender).await,
         (None, Some((subject, name))) => return pod::run(name, Some(subject), view, extender).await,
         // clap doesn't require what conflicts with another flag that is there.
-        (None, None) if part.pod.is_some() => bail!("--pod is for subjects in a cluster: give KIND/NAME of the one that the pod belongs to"),
+        (None, None) if part.pod.is_some() => {
+            bail!("--pod is for subjects in a cluster: give KIND/NAME of the one that the pod belongs to")
+        }
         (None, None) if !extender.is_empty() => bail!("--extender is for pods: name one as pod/NAME, or with --pod NAME"),
         (None, None) => {}
     }
