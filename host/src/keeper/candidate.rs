@@ -183,7 +183,7 @@ impl Keeper {
             let (client, namespace) = (self.client.clone(), self.options.namespace.clone());
             tokio::spawn(async move {
                 if let Err(error) = reports::keep(&client, &namespace, &set, report).await {
-                    tracing::warn!(set = name, error, "the report can't be kept");
+                    tracing::warn!(set = name, error, "the report can't be stored");
                 }
             });
         }
@@ -212,15 +212,15 @@ impl Keeper {
         let Some(report) = &candidate.report else {
             facts.message = Some(match self.stage.obstacle() {
                 None => "It is being compared with the active set on the live subjects.".to_owned(),
-                Some(why) => format!("It is compared with the active set on the live subjects as soon as these are known: {why}."),
+                Some(why) => format!("It is compared with the active set once the live subjects are known: {why}."),
             });
             self.facts.insert(name, facts);
             return;
         };
         let radius = report.radius();
         let mut verdict = verdict(candidate.pending.iter().map(|pending| &pending.strategy), &radius);
-        if candidate.kind == CandidateKind::Overlap && verdict == PromotionDecision::Promote {
-            verdict = PromotionDecision::Approval("each of its changes waits for one".to_owned());
+        if candidate.joint && verdict == PromotionDecision::Promote {
+            verdict = PromotionDecision::Approval("each of its changes needs one".to_owned());
         }
         let former = candidate.former.as_ref().filter(|former| self.is_approved(&former.digest));
         let approved = self.is_approved(&digest) || former.is_some_and(|former| former.covers(report));
@@ -231,23 +231,19 @@ impl Keeper {
             PromotionDecision::Promote => {
                 facts.approved = Some(Approved::NotNeeded);
                 if self.waits_for_overdue() {
-                    facts.message = Some(
-                        "It becomes active once another candidate is compared that had to be compared from the beginning several times."
-                            .to_owned(),
-                    );
+                    facts.message =
+                        Some("It becomes active after another candidate, whose comparison had to restart several times.".to_owned());
                 }
             }
             PromotionDecision::Approval(_) if approved => facts.approved = Some(Approved::Given),
             PromotionDecision::Approval(why) => {
                 let told = self.sets.get(&name).and_then(|set| set.status.as_ref()?.message.clone());
                 let again = former.map(|former| {
-                    format!(
-                        " {NOT_COVERED}{} doesn't count for it: over the set that became active meanwhile it changes more.",
-                        sets::name(&former.digest)
-                    )
+                    format!(" {NOT_COVERED}{} doesn't cover it: it changes more than that candidate did.", sets::name(&former.digest))
                 });
                 let message = format!(
-                    "It waits for an approval, because {why}: `pointsman policy approve {name}`, after `pointsman policy history {name}`.{}{}",
+                    "It needs an approval, because {why}: review `pointsman policy history {name}`, then run `pointsman policy approve \
+                     {name}`.{}{}",
                     again.unwrap_or_default(),
                     met.unwrap_or_default()
                 );
@@ -257,8 +253,7 @@ impl Keeper {
             }
             PromotionDecision::Never => {
                 facts.approved = Some(Approved::NeverActive);
-                facts.message =
-                    Some("It is only tried, and never gets active: a plugin that it changes has the strategy Shadow.".to_owned());
+                facts.message = Some("It is never activated: a plugin that it changes has the strategy Shadow.".to_owned());
             }
         }
         self.facts.insert(name.clone(), facts);
@@ -285,11 +280,9 @@ impl Keeper {
         let (other, overlap) = met.first()?;
         let names = |keys: &ChangeKeys| keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let others = met.iter().map(|(other, _)| names(other)).collect::<Vec<_>>().join(", ");
-        let joint = self
-            .candidates
-            .iter()
-            .find(|(joint, candidate)| candidate.kind == CandidateKind::Overlap && joint.is_superset(keys) && joint.is_superset(other));
-        let joint = joint.map(|(_, joint)| format!("; {} makes these changes together", joint.name())).unwrap_or_default();
+        let joint =
+            self.candidates.iter().find(|(joint, candidate)| candidate.joint && joint.is_superset(keys) && joint.is_superset(other));
+        let joint = joint.map(|(_, joint)| format!("; {} combines these changes", joint.name())).unwrap_or_default();
         Some(format!(" It changes the same fields as {others} (in {}, {}){joint}.", overlap.subject, overlap.field))
     }
 
@@ -331,7 +324,7 @@ impl Keeper {
             return false;
         }
         if let Err(error) = self.write_record(record).await {
-            tracing::warn!(set = %set.digest(), error = sentence(&error), "the candidate can't be made the active set; trying again");
+            tracing::warn!(set = %set.digest(), error = sentence(&error), "the candidate can't be activated; trying again");
             self.try_again();
             return false;
         }

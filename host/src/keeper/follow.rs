@@ -124,7 +124,7 @@ impl Follower {
                 let why = format!("the record {namespace}/{} is gone", record::NAME);
                 return self.complain(why);
             }
-            tracing::info!(namespace, name = record::NAME, "there is no record of a policy set: the built-in policies decide");
+            tracing::info!(namespace, name = record::NAME, "there is no record of a policy set: the built-in policies are active");
             self.ready.send_replace(None);
             return;
         };
@@ -144,7 +144,7 @@ impl Follower {
     /// Logs why there is no other set, once. What decided before goes on to decide; if that is nothing, this process isn't ready.
     fn complain(&mut self, why: String) {
         if self.complaint != why {
-            tracing::warn!("{why}; what decided before goes on to decide");
+            tracing::warn!("{why}; the previous policy set stays active");
             self.complaint.clone_from(&why);
         }
         if self.in_force.is_none() && self.ready.borrow().is_some() {
@@ -176,7 +176,7 @@ impl Follower {
                 return self.complain(complaint);
             }
             if self.complaint != complaint {
-                tracing::warn!("{complaint}; its failurePolicy says who answers");
+                tracing::warn!("{complaint}; its failurePolicy applies");
                 self.complaint = complaint;
             }
         } else {
@@ -201,11 +201,11 @@ impl Listener for HealthLog {
     fn heard(&self, news: PluginHealthEvent) {
         let PluginHealthEvent { plugin, turn, .. } = news;
         match turn {
-            HealthChange::Failed(error) => tracing::warn!(plugin, %error, "a plugin gives no answer"),
+            HealthChange::Failed(error) => tracing::warn!(plugin, %error, "a plugin's call failed"),
             HealthChange::Quarantined(scope, pause, error) => {
-                tracing::warn!(plugin, scope = scope_name(&scope), seconds = pause.as_secs(), %error, "a plugin isn't asked for a while");
+                tracing::warn!(plugin, scope = scope_name(&scope), seconds = pause.as_secs(), %error, "a plugin is quarantined");
             }
-            HealthChange::Recovered(scope) => tracing::info!(plugin, scope = scope_name(&scope), "a plugin answers again"),
+            HealthChange::Recovered(scope) => tracing::info!(plugin, scope = scope_name(&scope), "a plugin is no longer quarantined"),
         }
     }
 

@@ -43,7 +43,7 @@ impl Keeper {
         let Some(held) = self.held() else { return false };
         let (name, digest) = (held.name_any(), held.spec.digest.clone());
         self.proposes_by = None;
-        self.abandon_all(&format!("{name} is held: `pointsman policy resume` takes that back."));
+        self.abandon_all(&format!("{name} is held: run `pointsman policy resume` to release it."));
         if digest != self.record.digest {
             self.reactivate(&digest).await;
         }
@@ -64,10 +64,10 @@ impl Keeper {
             (None, Some(Err(why))) => {
                 self.try_again();
                 let name = sets::name(digest);
-                let message = format!("It can't decide again: {why}.");
+                let message = format!("It can't be reactivated: {why}.");
                 if self.complained.as_ref() != Some(&message) {
                     self.complained = Some(message.clone());
-                    tracing::error!(set = digest, "a set can't decide again: {why}");
+                    tracing::error!(set = digest, "a set can't be reactivated: {why}");
                     self.facts.entry(name.clone()).or_default().message = Some(message.clone());
                     self.note(&name, EventType::Warning, "NotRestored", message);
                 }
@@ -106,7 +106,7 @@ impl Keeper {
             return;
         }
         if let Err(error) = self.write_record(record).await {
-            tracing::warn!(set = %set.digest(), error = sentence(&error), "the former set can't be recorded; trying again");
+            tracing::warn!(set = %set.digest(), error = sentence(&error), "the previous set can't be recorded; trying again");
             self.try_again();
             return;
         }
@@ -146,7 +146,7 @@ impl Keeper {
                 let restored = ActiveSet::new(members).ruled(rules);
                 let same = restored.digest().to_string() == set.spec.digest;
                 same.then(|| Arc::new(restored))
-                    .ok_or_else(|| "its plugins have another digest: another version of the host has made it".to_owned())
+                    .ok_or_else(|| "its plugins have another digest: another version of the host created it".to_owned())
             });
             done.send(TaskResult::Restored(LoadedSet { digest: set.spec.digest, outcome })).ok();
         });
@@ -168,7 +168,7 @@ impl Keeper {
                 }
             }
         } else if let Err(why) = &restored.outcome {
-            tracing::warn!(set = restored.digest, "a former set can't be loaded: {why}");
+            tracing::warn!(set = restored.digest, "a previous set can't be loaded: {why}");
             self.unloadable.insert(restored.digest.clone());
         }
         self.restored = Some(restored);
@@ -243,7 +243,7 @@ impl Keeper {
                 true
             }
             Err(error) => {
-                tracing::warn!(set = name, error = sentence(&error), "whether pods may restart can't be written; trying again");
+                tracing::warn!(set = name, error = sentence(&error), "the pause of the rollout can't be written; trying again");
                 self.try_again();
                 false
             }

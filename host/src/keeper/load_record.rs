@@ -51,14 +51,14 @@ impl Keeper {
             return;
         }
         self.record_version = version;
-        let read = config_map.map_or_else(|| Err("it isn't there".to_owned()), ActiveRecord::from_config_map);
+        let read = config_map.map_or_else(|| Err("it doesn't exist".to_owned()), ActiveRecord::from_config_map);
         match read {
             Ok(record) => self.record = record,
             // What decides goes on to do so, and the leader writes it anew.
             Err(error) => {
                 if self.in_force.is_some() || config_map.is_some() {
                     let name = record::NAME;
-                    tracing::error!(namespace = self.options.namespace, name, "the record of what decides is lost: {error}");
+                    tracing::error!(namespace = self.options.namespace, name, "the record of the active policy set is lost: {error}");
                 }
                 let lost = std::mem::take(&mut self.record);
                 if !lost.plugins.is_empty() {
@@ -111,16 +111,12 @@ impl Keeper {
         // On the leader the sources may mend what is missing; every other host waits for that.
         let last_good = self.in_force.as_ref().is_some_and(|in_force| *in_force != digest) && !self.leadership.held();
         for (plugin, why) in &missing {
-            let what = if last_good { "the former set goes on to decide" } else { "its failurePolicy says who answers" };
+            let what = if last_good { "the previous set stays active" } else { "its failurePolicy applies" };
             tracing::error!(plugin, set = digest, "the plugin's active revision can't be loaded; {what}: {why}");
         }
         let unruled = rules.all().iter().any(|rule| rule.missing().is_some());
         for (rule, why) in rules.all().iter().filter_map(|rule| Some((rule.name(), rule.missing()?))) {
-            tracing::error!(
-                rule,
-                set = digest,
-                "the rule can't be evaluated by this host, and its failurePolicy says what that means: {why}"
-            );
+            tracing::error!(rule, set = digest, "this host can't evaluate the rule, and its failurePolicy applies: {why}");
         }
         if unruled {
             self.try_again();
@@ -342,7 +338,7 @@ pub fn builtins(loader: &Loader) -> Result<ActiveSet, String> {
     let evaluator = loader.evaluator()?;
     let loaded = rules.into_iter().map(|bound| {
         let name = bound.name.clone();
-        loader.rule(bound).map(Arc::new).map_err(|error| format!("the rule {name} that the host brings: {error}"))
+        loader.rule(bound).map(Arc::new).map_err(|error| format!("the shipped rule {name}: {error}"))
     });
     Ok(ActiveSet::new(members).ruled(Rules::new(loaded.collect::<Result<_, _>>()?, Some(evaluator))))
 }

@@ -18,7 +18,8 @@ impl Keeper {
         let Some(last) = last.filter(|last| *last != builtins) else { return self.known.sets };
         let name = sets::name(&last);
         let why = format!(
-            "the record of what decides is lost, and {name} that decided last is to be loaded; to go on with the built-ins alone delete the PolicySet"
+            "the record of the active policy set is lost; the host is loading {name}, which was active last. To use the built-in policies \
+             alone, delete the PolicySet"
         );
         self.ready.send_if_modified(|obstacle| obstacle.replace(why.clone()).as_ref() != Some(&why));
         if self.leadership.held() {
@@ -36,7 +37,7 @@ impl Keeper {
                 return true;
             }
             Ok(None) => {
-                format!("the host's namespace {name} doesn't exist: `kubectl create namespace {name}` makes it, --namespace names another")
+                format!("the host's namespace {name} doesn't exist: run `kubectl create namespace {name}`, or set --namespace")
             }
             Err(error) => format!("the host's namespace {name} can't be read: {}", sentence(&error)),
         };

@@ -145,25 +145,22 @@ pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrateg
         }
         let restarting = strategy.max_restarting.as_ref().map_or(0, |most| bound(most, radius.subjects));
         if radius.restarts > restarting {
-            over.push(format!("the pods of {} would restart, and {restarting} may", counted(radius.restarts)));
+            over.push(format!("the pods of {} would restart; the limit is {restarting}", counted(radius.restarts)));
         }
         let changed = radius.objects + radius.metadata;
         if let Some(most) = strategy.max_changed.as_ref().map(|most| bound(most, radius.subjects)).filter(|most| changed > *most) {
-            over.push(format!("{} would change otherwise, and {most} may", counted(changed)));
+            over.push(format!("{} would change in other ways; the limit is {most}", counted(changed)));
         }
         let choices = strategy.max_choices.as_ref().map(|most| bound(most, radius.subjects));
         if let Some(most) = choices.filter(|most| radius.choices > *most) {
-            over.push(format!("{} would choose another runtime when next asked, and {most} may", counted(radius.choices)));
+            over.push(format!("{} would choose another runtime when next asked; the limit is {most}", counted(radius.choices)));
         }
     }
     if radius.failed > 0 {
-        over.push(format!("for {} no plan could be made any more", counted(radius.failed)));
+        over.push(format!("planning would fail for {}", counted(radius.failed)));
     }
     if let Some(scores) = radius.scores.as_ref().filter(|scores| scores.failed > 0) {
-        over.push(format!(
-            "{} of {} recorded questions at scheduling-scoring would have no answer any more",
-            scores.failed, scores.questions
-        ));
+        over.push(format!("{} of {} recorded scheduling-scoring questions would no longer be answered", scores.failed, scores.questions));
     }
     over.sort();
     over.dedup();

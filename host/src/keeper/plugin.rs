@@ -230,8 +230,7 @@ impl Keeper {
         let found = source::find(self.options.sources, &spec.source);
         let part_of_host = matches!(&found, Ok(source) if source.is_part_of_host());
         if builtin::find(name).is_some() && !part_of_host {
-            let message =
-                "metadata.name: this is the name of a built-in plugin, which stands in for others; give yours another name.".to_owned();
+            let message = "metadata.name: the name is reserved for a built-in plugin: use another name.".to_owned();
             return Wanted::Nothing(Problem { reason: "NameReserved".to_owned(), message });
         }
         // While hosts are upgraded, an older one may lead for a while: what it brings is no update.

@@ -58,7 +58,7 @@ impl Keeper {
             return match self.write_record(lost.clone()).await {
                 Ok(()) => true,
                 Err(error) => {
-                    tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+                    tracing::warn!(error = sentence(&error), "the record of the active policy set can't be written; trying again");
                     self.lost = Some(lost);
                     self.try_again();
                     false
@@ -70,7 +70,7 @@ impl Keeper {
             let (Some(builtin), Ok(digest)) = (brought, member.bound.digest.parse()) else { continue };
             let version = member.bound.version.clone().unwrap_or_default();
             if let Err(error) = self.revisions.keep(member.name(), &version, &digest, builtin.bytes).await {
-                tracing::warn!(plugin = member.name(), %error, "the built-in's revision can't be kept; trying again");
+                tracing::warn!(plugin = member.name(), %error, "the built-in's revision can't be stored; trying again");
                 self.try_again();
                 return false;
             }
@@ -94,7 +94,7 @@ impl Keeper {
             return false;
         }
         if let Err(error) = self.write_record(record).await {
-            tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+            tracing::warn!(error = sentence(&error), "the record of the active policy set can't be written; trying again");
             self.try_again();
             return false;
         }
@@ -125,7 +125,7 @@ impl Keeper {
         if (newer || record != self.record)
             && let Err(error) = self.write_record(record).await
         {
-            tracing::warn!(error = sentence(&error), "the record of what decides can't be written; trying again");
+            tracing::warn!(error = sentence(&error), "the record of the active policy set can't be written; trying again");
             self.try_again();
         }
     }
@@ -166,7 +166,7 @@ impl Keeper {
             let summary = self.facts.get(&name).and_then(|facts| facts.summary.clone());
             let summary = summary.or_else(|| self.sets.get(&name)?.status.as_ref()?.summary.clone());
             let note = summary.map(|summary| format!("{summary}. ")).unwrap_or_default();
-            self.note(&name, EventType::Normal, "Promoted", format!("{note}It decides now."));
+            self.note(&name, EventType::Normal, "Promoted", format!("{note}It is active."));
             if compare {
                 self.follow_up = Some(self.compare(former, set));
             }
@@ -195,7 +195,7 @@ impl Keeper {
                 there.map(|set| self.sets.answer(set)).is_some()
             }
             Err(error) => {
-                tracing::warn!(set = name, error = sentence(&error), "the PolicySet can't be made; trying again");
+                tracing::warn!(set = name, error = sentence(&error), "the PolicySet can't be created; trying again");
                 false
             }
         }
@@ -239,8 +239,8 @@ impl Keeper {
         (all > MAX_RECORD_BYTES).then(|| Problem {
             reason: "TooLarge".to_owned(),
             message: format!(
-                "{has} {own} bytes, and the configurations of all plugins and rules together, those in force and those that wait, would have \
-                 {all}; the limit is {MAX_RECORD_BYTES}. Make it, or another one, smaller."
+                "{has} {own} bytes, and all plugins' and rules' configurations, active and pending, would have {all}; the limit is \
+                 {MAX_RECORD_BYTES}. Shorten this or another configuration."
             ),
         })
     }
@@ -324,7 +324,7 @@ impl Keeper {
                     tracing::warn!(
                         plugin = builtin.name,
                         error = sentence(&error),
-                        "the built-in's PolicyPlugin can't be made; trying again"
+                        "the built-in's PolicyPlugin can't be created; trying again"
                     );
                     self.try_again();
                 }

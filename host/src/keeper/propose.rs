@@ -265,15 +265,12 @@ impl Keeper {
         let all: Vec<_> = wanted.into_iter().map(|wanted| (wanted, CandidateKind::Change)).chain(joint).collect();
         let gone = self.candidates.keys().filter(|keys| !all.iter().any(|((wanted, _), _)| wanted == *keys));
         for keys in gone.cloned().collect::<Vec<_>>() {
-            let kind = self.candidates.get(&keys).map(|candidate| candidate.kind);
-            let why = if kind == Some(CandidateKind::Overlap) {
-                "Its changes no longer overlap: each is a candidate by itself, or active."
-            } else if kind == Some(CandidateKind::Batch) {
-                "Its changes become active with others, or one after the other."
+            let why = if self.candidates.get(&keys).is_some_and(|candidate| candidate.joint) {
+                "Its changes no longer conflict: each is its own candidate, or active."
             } else if keys.is_subset(&known) {
-                "Its changes are grouped otherwise by now: see the other candidates."
+                "Its changes are now grouped differently: see the other candidates."
             } else {
-                "What it would change was taken back, or can't be used any more."
+                "Its changes were reverted, or can no longer be loaded."
             };
             self.abandon(&keys, why, None);
         }
@@ -302,11 +299,11 @@ impl Keeper {
             }
             let why = if rebased {
                 let (against, next) = (sets::name(&against), next.name());
-                format!("Another set got active meanwhile, {against}: what it would change is compared with that. See {next}.")
+                format!("Another set became active: {against}. Its changes are compared with that set: see {next}.")
             } else if same {
-                "Its object was deleted: it is made anew.".to_owned()
+                "Its object was deleted and is being recreated.".to_owned()
             } else {
-                format!("A newer one took its place: {}.", next.name())
+                format!("A newer candidate replaced it: {}.", next.name())
             };
             if rebased && changes_alike(&candidate.pending, &next.pending) {
                 next.since = candidate.since;
@@ -396,7 +393,7 @@ impl Keeper {
                 true
             }
             Err(error) => {
-                tracing::warn!(set = name, error = sentence(&error), "a former approval can't be taken away; trying again");
+                tracing::warn!(set = name, error = sentence(&error), "a previous approval can't be removed; trying again");
                 false
             }
         }

@@ -189,7 +189,7 @@ impl ActiveRecord {
     /// As it is read.
     pub fn from_config_map(config_map: &ConfigMap) -> Result<Self, String> {
         let text = config_map.data.as_ref().and_then(|data| data.get(KEY)).ok_or_else(|| format!("it has no data[{KEY}]"))?;
-        serde_json::from_str(text).map_err(|error| format!("its {KEY} can't be read: {error}"))
+        serde_json::from_str(text).map_err(|error| format!("its {KEY} can't be parsed: {error}"))
     }
 }
 

@@ -109,25 +109,27 @@ impl Keeper {
         match candidate {
             None if self.held().is_some() => (
                 "Held",
-                "The newest version doesn't decide while a former policy set is held: `pointsman policy resume` takes that back."
+                "The newest version isn't active, because a previous policy set is held: run `pointsman policy resume` to release it."
                     .to_owned(),
             ),
-            None => {
-                ("UpdateQueued", "The newest version waits for the others of its update group, or for its turn to be compared.".to_owned())
-            }
+            None => (
+                "UpdateQueued",
+                "The newest version is queued: it waits for the rest of its update group, or for its comparison.".to_owned(),
+            ),
             Some(candidate) => {
                 let set = candidate.name();
                 match &candidate.verdict {
                     None | Some(PromotionDecision::Promote) => (
                         "UpdateIsTried",
-                        format!("The newest version is compared with the active one on the live subjects: see the PolicySet {set}."),
+                        format!("The newest version is being compared with the active one on the live subjects: see the PolicySet {set}."),
                     ),
                     Some(PromotionDecision::Approval(why)) => {
-                        ("ApprovalNeeded", format!("The newest version waits for an approval of the PolicySet {set}, because {why}."))
+                        ("ApprovalNeeded", format!("The newest version needs an approval of the PolicySet {set}, because {why}."))
                     }
                     Some(PromotionDecision::Never) => {
                         let message = format!(
-                            "The newest version is only tried, as its strategy says: the PolicySet {set} tells what it would change."
+                            "The newest version is never activated, because its strategy is Shadow: the PolicySet {set} reports what it \
+                             would change."
                         );
                         ("OnlyTried", message)
                     }
@@ -165,7 +167,7 @@ impl Keeper {
             }
             let given_up = phase == PolicySetPhase::Abandoned && set.status.as_ref().is_none_or(|status| status.phase != Some(phase));
             if given_up && facts.message.is_none() {
-                facts.message = Some("Another host has nominated it, and by now nobody asks for what it would change.".to_owned());
+                facts.message = Some("Another host nominated it, and its changes are no longer requested.".to_owned());
             }
             let after = sets::status(set, phase, self.record.since.as_ref(), &facts, &now());
             if set.status.as_ref() == Some(&after) {
@@ -224,7 +226,7 @@ fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Ve
     let digest = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.active.as_ref()).map(|active| active.digest.clone());
     if let Some(now) = digest(Some(after)).filter(|now| digest(before).as_ref() != Some(now)) {
         let version = after.active.as_ref().and_then(|active| active.version.clone()).unwrap_or_default();
-        events.push(event(EventType::Normal, "Activated", format!("{now} (version {version}) decides now.")));
+        events.push(event(EventType::Normal, "Activated", format!("{now} (version {version}) is active.")));
     }
     let loaded = condition(Some(after), "Loaded");
     if let Some((status, reason, message)) = loaded.clone().filter(|_| loaded != condition(before, "Loaded"))
@@ -235,7 +237,7 @@ fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Ve
     let quarantined = |status| condition(status, "Quarantined").filter(|(status, ..)| status == "True");
     match (quarantined(before), quarantined(Some(after))) {
         (None, Some((_, _, message))) => events.push(event(EventType::Warning, "Quarantined", message)),
-        (Some(_), None) => events.push(event(EventType::Normal, "Released", "The plugin is asked again.".to_owned())),
+        (Some(_), None) => events.push(event(EventType::Normal, "Released", "The plugin is no longer quarantined.".to_owned())),
         _ => {}
     }
     let failure = |status: Option<&PolicyPluginStatus>| status.and_then(|status| status.last_error.clone());

@@ -149,8 +149,9 @@ impl Keeper {
         let Some(wanted) = &rule.spec.params else { return Params::Known(None) };
         let Some(place) = self.params_of(rule) else {
             let namespace = wanted.config_map.namespace.clone().unwrap_or_default();
-            let message =
-                format!("params.configMap: this host reads no ConfigMaps in the namespace {namespace}; --plugin-namespace allows more.");
+            let message = format!(
+                "params.configMap: this host reads no ConfigMaps in the namespace {namespace}: add it with the flag --plugin-namespace."
+            );
             return Params::Refused(Problem { reason: "NamespaceNotAllowed".to_owned(), message });
         };
         let places = [place.clone()].into();
@@ -243,11 +244,7 @@ impl Keeper {
                 // Somebody was faster; the watch will tell.
                 Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {}
                 Err(error) => {
-                    tracing::warn!(
-                        rule = name,
-                        error = sentence(&error),
-                        "the ValidationRule that the host brings can't be made; trying again"
-                    );
+                    tracing::warn!(rule = name, error = sentence(&error), "the shipped ValidationRule can't be created; trying again");
                     self.try_again();
                 }
             }
@@ -345,19 +342,19 @@ fn status(rule: &ValidationRule, known: &RuleState<'_>, now: &super::Time) -> Va
     };
     let compiled = match known.problem {
         Some(problem) => ("False", problem.reason.as_str(), problem.message.clone()),
-        None if known.compiled => ("True", "Compiled", "Its expressions are compiled, and name fields that there are.".to_owned()),
-        None => ("Unknown", "Waiting", "It hasn't been looked at yet.".to_owned()),
+        None if known.compiled => ("True", "Compiled", "Its expressions compile, and every field that they use exists.".to_owned()),
+        None => ("Unknown", "Waiting", "It hasn't been compiled yet.".to_owned()),
     };
-    let former = if known.counts.is_some() { "; what it was before counts" } else { "" };
+    let former = if known.counts.is_some() { "; its previous version is active" } else { "" };
     let active = match (&known.counts, &known.waits) {
-        (Some((Some(why), _)), _) => ("False", "NotEvaluated", format!("It counts, and can't be evaluated: {why}.")),
+        (Some((Some(why), _)), _) => ("False", "NotEvaluated", format!("It is active, but can't be evaluated: {why}.")),
         (_, Some((reason, message))) => ("False", *reason, format!("{}{former}.", message.trim_end_matches('.'))),
         (Some((None, true)), _) if !rule.spec.enabled && known.problem.is_none() => {
-            ("False", "Disabled", "It is switched off: spec.enabled is false.".to_owned())
+            ("False", "Disabled", "It is disabled: spec.enabled is false.".to_owned())
         }
         (Some((None, true)), None) if known.problem.is_none() => ("True", "Active", "It is part of the active policy set.".to_owned()),
-        (Some(_), None) => ("False", "LastGood", "What it was before counts: see the condition Compiled.".to_owned()),
-        (None, None) => ("False", "NotActive", "It is no part of the active policy set.".to_owned()),
+        (Some(_), None) => ("False", "LastGood", "Its previous version is active: see the condition Compiled.".to_owned()),
+        (None, None) => ("False", "NotActive", "It isn't part of the active policy set.".to_owned()),
     };
     let ready = match (&compiled, &active) {
         ((word @ ("False" | "Unknown"), ..), _) => (*word, compiled.1, compiled.2.clone()),

@@ -139,25 +139,25 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
         Some(false) => condition("Shadowed", Some(false), "Comparing", "It is being compared with the active set on the live subjects."),
         None => match known("Shadowed") {
             Some(known) => condition("Shadowed", state(known), &known.reason, &known.message),
-            None => condition("Shadowed", None, "NotCompared", "It wasn't compared with another set on live subjects."),
+            None => condition("Shadowed", None, "NotCompared", "It was not compared with another set on live subjects."),
         },
     }
     match facts.approved {
         Some(Approved::NotNeeded) => {
-            condition("Approved", Some(true), "NotNeeded", "It is within what its plugins allow without approval.");
+            condition("Approved", Some(true), "NotNeeded", "Its changes are within the limits of its plugins' strategies.");
         }
-        Some(Approved::Given) => condition("Approved", Some(true), "Approved", "Somebody has approved this digest."),
-        Some(Approved::Awaited) => condition("Approved", Some(false), "Awaited", "It needs somebody's approval."),
+        Some(Approved::Given) => condition("Approved", Some(true), "Approved", "This digest is approved."),
+        Some(Approved::Awaited) => condition("Approved", Some(false), "Awaited", "It needs an approval."),
         Some(Approved::NeverActive) => condition("Approved", Some(false), "OnlyTried", "A plugin that it changes has the strategy Shadow."),
         None => match known("Approved") {
             Some(known) => condition("Approved", state(known), &known.reason, &known.message),
-            None => condition("Approved", None, "NotJudged", "Whether the set needs an approval is not known yet."),
+            None => condition("Approved", None, "NotJudged", "It is not known yet whether the set needs an approval."),
         },
     }
     match (phase, &promoted_at) {
-        (PolicySetPhase::Active, _) => condition("Promoted", Some(true), "Active", "The set decides."),
+        (PolicySetPhase::Active, _) => condition("Promoted", Some(true), "Active", "The set is active."),
         (_, Some(_)) => condition("Promoted", Some(true), "Replaced", "Another set has replaced this one."),
-        (_, None) => condition("Promoted", Some(false), "NeverActive", "The set has not decided yet."),
+        (_, None) => condition("Promoted", Some(false), "NeverActive", "The set has never been active."),
     }
     let paced = facts.pace.as_ref().and_then(paced);
     // A host that leads anew looks at everything first; meanwhile what was told of this set stays.

@@ -104,7 +104,7 @@ impl SourceTask {
             (Ok(Err(problem)), None) => return Err(failed(problem)),
             (Err(_), None) => {
                 let message = format!(
-                    "source.{}: it gave no bytes within {:?}; it is tried again. Check that what it names can be reached.",
+                    "source.{}: no bytes arrived within {:?}; trying again. Check that the source is reachable.",
                     source.field(),
                     source.deadline()
                 );

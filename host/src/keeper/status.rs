@@ -123,14 +123,15 @@ fn loaded<'a>(known: &'a PluginState<'_>) -> (&'static str, &'a str, String) {
             "Unknown",
             "StoringRevision",
             format!(
-                "The plugin is compiled. Its revision ({bytes} bytes) is still being stored: the API server takes long. Other updates don't wait for it."
+                "The plugin is compiled. Its revision ({bytes} bytes) is still being stored, because the API server is slow. Other \
+                 updates don't wait for it."
             ),
         ),
         (None, _) if known.loading => ("Unknown", "Loading", "The plugin is being compiled and checked.".to_owned()),
         (None, recorded) if known.waiting.is_some() || recorded.is_some() => {
             let waiting = known.waiting.as_ref().map(|waiting| &waiting.digest);
             let digest = waiting.or(recorded.map(|recorded| &recorded.active.digest)).map(String::as_str).unwrap_or_default();
-            ("True", "Loaded", format!("{digest} is compiled, and takes its configuration."))
+            ("True", "Loaded", format!("{digest} is compiled, and accepts its configuration."))
         }
         (None, _) => ("Unknown", "Waiting", "The plugin's source has not been read yet.".to_owned()),
     }
@@ -139,23 +140,23 @@ fn loaded<'a>(known: &'a PluginState<'_>) -> (&'static str, &'a str, String) {
 fn active(known: &PluginState<'_>) -> State {
     if let (Some(recorded), Some(why)) = (known.recorded, known.missing) {
         let digest = &recorded.active.digest;
-        let message = format!("{digest} is to decide and can't be loaded, so its failurePolicy says who answers: {why}.");
+        let message = format!("{digest} is active but can't be loaded, so its failurePolicy applies: {why}.");
         return ("False", "RevisionMissing", message);
     }
     match (known.recorded, known.problem) {
         (None, None) if known.waiting.is_some() => {
-            ("False", "NotYet", "No version of the plugin decides yet: see the condition Ready.".to_owned())
+            ("False", "NotYet", "No version of the plugin is active yet: see the condition Ready.".to_owned())
         }
-        (Some(recorded), None) => ("True", "Active", format!("{} decides.", recorded.active.digest)),
+        (Some(recorded), None) => ("True", "Active", format!("{} is active.", recorded.active.digest)),
         (Some(recorded), Some(_)) => (
             "True",
             "LastGood",
             format!(
-                "{} decides, as it was bound before; the newest state can't be used: see the condition Loaded.",
+                "{} is active with its previous settings, because the newest version can't be loaded: see the condition Loaded.",
                 recorded.active.digest
             ),
         ),
-        (None, Some(_)) => ("False", "NotLoaded", "No version of the plugin could be loaded yet: see the condition Loaded.".to_owned()),
+        (None, Some(_)) => ("False", "NotLoaded", "No version of the plugin has been loaded: see the condition Loaded.".to_owned()),
         (None, None) => ("Unknown", "Waiting", "The plugin has not been loaded yet.".to_owned()),
     }
 }
@@ -165,9 +166,7 @@ fn quarantined<'a>(known: &PluginState<'a>) -> (&'static str, &'a str, String) {
         Some(error) => (
             "True",
             error.reason(),
-            format!(
-                "The plugin failed too often and isn't asked for a while; what failed last: {error}. Its failurePolicy says who answers."
-            ),
+            format!("The plugin failed too often and is quarantined for a while. Last failure: {error}. Its failurePolicy applies."),
         ),
         None if !known.namespaces.is_empty() => (
             "False",
@@ -196,12 +195,12 @@ fn ready(
             "False",
             "Failing",
             format!(
-                "The newest version of the plugin decides, and calls of it fail ({}): {} Its failurePolicy says who answers then. Push a fix, or run \
+                "The newest version of the plugin is active, but its calls fail ({}): {} Its failurePolicy applies. Push a fix, or run \
                  `pointsman plugin rollback`.",
                 failure.reason, failure.message
             ),
         ),
-        ("True", "True", _) => ("True", "Ready", "The newest version of the plugin decides.".to_owned()),
+        ("True", "True", _) => ("True", "Ready", "The newest version of the plugin is active.".to_owned()),
         ("False", _, _) => ("False", "NotLoaded", loaded.2.clone()),
         (_, "False", _) => ("False", active.1, active.2.clone()),
         _ => ("Unknown", "Waiting", loaded.2.clone()),

@@ -46,7 +46,7 @@ async fn a_plugin_that_becomes_active_scores_under_load_and_a_rollback_takes_it_
     let plugins = async |expected: &str| {
         eventually(&format!("the plugins are {expected:?}"), async || {
             let log = picker.log();
-            let last = log.iter().rev().find(|line| line["message"] == "another policy set decides from now on")?;
+            let last = log.iter().rev().find(|line| line["message"] == "another policy set is active")?;
             (last["plugins"] == expected).then(|| last["set"].as_str().unwrap().to_owned())
         })
         .await

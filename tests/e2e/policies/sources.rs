@@ -123,7 +123,7 @@ async fn a_source_that_gives_nothing_within_its_deadline_is_told_and_tried_again
     cluster.plugin("slow", json!({"points": ["metadata-propagation"], "source": {"file": {"path": "slow"}}})).await;
     let (reason, message) = cluster.refused("slow").await;
     assert_eq!(reason, "SourceTimeout");
-    assert!(message.contains("source.file: it gave no bytes within 50ms; it is tried again."), "{message}");
+    assert!(message.contains("source.file: no bytes arrived within 50ms; trying again."), "{message}");
 
     HURRIED.may.add_permits(1);
     let status = cluster.active("slow", &digest(&with_other_digest(&plugin_bytes(LABELS), 7))).await;

@@ -29,7 +29,11 @@ async fn a_policy_that_ranks_runtimes_otherwise_says_who_would_choose_another_on
     bring(&cluster, "cost", &plugin_bytes("pointsman-example-rust-cost"), json!({"strategy": strategy})).await;
     let candidate = set_that(&cluster, "the other ranking waits", waits).await;
     assert_eq!((counts(&candidate), radius(&candidate).choices), ([0, 0, 0, 0], 2), "{}", message(&candidate));
-    assert!(message(&candidate).contains("2 subjects would choose another runtime when next asked, and 1 may"), "{}", message(&candidate));
+    assert!(
+        message(&candidate).contains("2 subjects would choose another runtime when next asked; the limit is 1"),
+        "{}",
+        message(&candidate)
+    );
     let example = format!(
         "InferenceService {}/a: would choose another runtime when next asked (ServingRuntime zz-cheap instead of ServingRuntime runtime)",
         space.0.name

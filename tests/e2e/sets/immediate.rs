@@ -28,7 +28,7 @@ async fn an_immediate_update_by_which_plans_fail_waits_unless_it_is_forced_and_s
     let waiting = push(&[]);
     assert_eq!(waiting.code, Some(2), "{waiting:?}");
     let said = waiting.stdout;
-    assert!(said.contains("waits for an approval") && said.contains("for 2 subjects no plan could be made any more"), "{said}");
+    assert!(said.contains("needs an approval") && said.contains("planning would fail for 2 subjects"), "{said}");
     let candidate = set_that(&cluster, "the update waits", |set| waits(set) && has(set, "traps")).await;
     assert_eq!(counts(&candidate), [0, 0, 0, 2], "{}", message(&candidate));
     let active = set_that(&cluster, "a set decides", decides).await;

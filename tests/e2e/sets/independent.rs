@@ -165,8 +165,7 @@ async fn changes_of_the_same_field_say_so_and_are_compared_together_too() {
     let field = format!("LLMInferenceService {}/a, Deployment a-kserve: spec.template.metadata.labels.{LABEL}", space.0.name);
     let joint = waiting(&cluster, &["labels", "next"]).await;
     for (one, other) in [("labels", "next"), ("next", "labels")] {
-        let expected =
-            format!("It changes the same fields as plugin {other} (in {field}); {} makes these changes together.", joint.name_any());
+        let expected = format!("It changes the same fields as plugin {other} (in {field}); {} combines these changes.", joint.name_any());
         set_that(&cluster, &format!("{one} says whom it meets"), |set| {
             waits(set) && changes(set, &[one]) && message(set).contains(&expected)
         })
@@ -363,7 +362,7 @@ async fn three_teams_changes_and_a_rule_do_what_was_predicted_in_whatever_order_
                 let withdrawn = waiting(&cluster, &["withdrawn"]).await;
                 cluster.delete_plugin("withdrawn").await;
                 let gone = turns(&cluster, &withdrawn, PolicySetPhase::Abandoned).await;
-                assert!(message(&gone).contains("taken back"), "{}", message(&gone));
+                assert!(message(&gone).contains("reverted"), "{}", message(&gone));
             }
         }
         // What nobody approves of waits all the while, over whatever decides.

@@ -420,7 +420,7 @@ async fn a_source_that_changes_or_goes_while_its_version_is_compared_or_waits_ne
     assert!(message(&gone).contains(&third.name_any()), "{}", message(&gone));
     cluster.kubectl(&["delete", "configmap", "-n", HOST_NAMESPACE, "labels"]).ok();
     let gone = turns(&cluster, &third, PolicySetPhase::Abandoned).await;
-    assert!(message(&gone).contains("taken back"), "{}", message(&gone));
+    assert!(message(&gone).contains("reverted"), "{}", message(&gone));
     assert_eq!(cluster.refused("labels").await.0, "ConfigMapNotFound");
 
     // What was abandoned can't be approved any more, also when it comes back.

@@ -211,7 +211,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
     let needed = |status: &_| condition(status, "Ready").is_some_and(|(is, reason, _)| is == "False" && reason == "ApprovalNeeded");
     let told = cluster.status("cost-centre", "it needs an approval", needed).await;
     let (.., why) = condition(&told, "Ready").unwrap();
-    assert!(why.contains(&name) && why.contains("the pods of 3 subjects would restart, and 0 may"), "{why}");
+    assert!(why.contains(&name) && why.contains("the pods of 3 subjects would restart; the limit is 0"), "{why}");
     assert_eq!(told.candidate.map(|candidate| candidate.digest), Some(digest(&plugin)));
     assert!(message(&set).contains(&format!("`pointsman policy approve {name}`")), "{}", message(&set));
     assert_eq!(status(&set).against, Some(former.spec.digest.clone()));
@@ -333,7 +333,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     // One more than may be, and then as many: the set is the same, whatever its bounds are.
     cluster.plugin_of_config_map("labels", json!({"strategy": guarded(json!({"maxRestarting": "50%"}))})).await;
     let why = held(&cluster, "labels", "ApprovalNeeded").await;
-    assert!(why.contains("the pods of 3 subjects would restart, and 2 may"), "{why}");
+    assert!(why.contains("the pods of 3 subjects would restart; the limit is 2"), "{why}");
     let waiting = set_that(&cluster, "the set for all waits", waits).await;
     assert_eq!((counts(&waiting), marked(&space).await), ([3, 0, 0, 0], all_marked(&["a"], "4711")));
     cluster.plugin_of_config_map("labels", json!({"strategy": guarded(json!({"maxRestarting": "75%"}))})).await;
@@ -350,7 +350,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     };
     cluster.plugin("metadata-propagation", carries(json!({"maxChanged": 0}))).await;
     let why = held(&cluster, "metadata-propagation", "ApprovalNeeded").await;
-    assert!(why.contains("1 subject would change otherwise, and 0 may"), "{why}");
+    assert!(why.contains("1 subject would change in other ways; the limit is 0"), "{why}");
     let waiting = set_that(&cluster, "the set with the annotation waits", waits).await;
     assert_eq!(counts(&waiting), [0, 0, 1, 0]);
     cluster.plugin("metadata-propagation", carries(json!({"maxChanged": "25%"}))).await;
@@ -363,7 +363,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     let next = next();
     bring(&cluster, "next", &next, json!({"strategy": {"type": "Shadow"}})).await;
     let why = held(&cluster, "next", "OnlyTried").await;
-    assert!(why.contains("only tried"), "{why}");
+    assert!(why.contains("never activated"), "{why}");
     let tried = |set: &PolicySet| {
         is(set, PolicySetPhase::Candidate) && reason(set, "Approved") == "OnlyTried" && reason(set, "Shadowed") == "Compared"
     };
@@ -417,7 +417,7 @@ async fn a_report_survives_a_restart_of_the_host_and_a_candidate_goes_when_its_s
     assert_eq!(counts(&waiting), [2, 0, 0, 0]);
     cluster.kubectl(&["delete", "configmap", "-n", HOST_NAMESPACE, "next"]).ok();
     let gone = turns(&cluster, &waiting, PolicySetPhase::Abandoned).await;
-    assert!(message(&gone).contains("taken back"), "{}", message(&gone));
+    assert!(message(&gone).contains("reverted"), "{}", message(&gone));
     assert_eq!(cluster.refused("next").await.0, "ConfigMapNotFound");
 
     cluster.config_map("next", &next).await;
@@ -464,7 +464,7 @@ async fn the_active_set_s_object_comes_back_when_it_is_deleted_and_a_deleted_plu
     cluster.plugin_of_config_map("labels", json!({"match": gold()})).await;
     // It has decided before.
     let gone = turns(&cluster, &waiting, PolicySetPhase::Previous).await;
-    assert!(message(&gone).contains("taken back"), "{}", message(&gone));
+    assert!(message(&gone).contains("reverted"), "{}", message(&gone));
     cluster.active("labels", &digest(&labels)).await;
     cluster.delete_plugin("labels").await;
     let waiting = set_that(&cluster, "the set without the labels waits again", without).await;

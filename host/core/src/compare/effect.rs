@@ -75,7 +75,7 @@ impl ObjectChange {
 }
 
 /// Stands among the fields for the runtime that would be chosen.
-const NEXT_CHOICE: &str = "the runtime that is chosen next";
+const NEXT_CHOICE: &str = "the runtime of the next choice";
 
 /// The ends of paths at which numbers stand that follow from the rest of an object: whoever changes that changes them too.
 const NUMBERS: [&str; 3] = [REVISION_LABEL, REVISION, REVISIONS];

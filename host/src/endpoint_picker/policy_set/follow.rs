@@ -28,7 +28,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 const MAX_PLUGINS: usize = 256;
 
 /// What is logged where a set can't be followed.
-const FORMER: &str = "the active policy set can't be taken; what decided before goes on to decide";
+const FORMER: &str = "the active policy set can't be taken; the previous policy set stays active";
 
 /// Where a policy set comes from.
 pub struct SetSource {
@@ -212,7 +212,7 @@ pub async fn apply(mut newest: watch::Receiver<Newest>, pool: Arc<Pool>) {
                     complaint.clear();
                     if pool.policies().set.as_ref().is_none_or(|before| !before.is_same(&scorers)) {
                         let plugins = scorers.plugins().collect::<Vec<_>>().join(", ");
-                        tracing::info!(pool = pool.name(), set = &**scorers.digest(), plugins, "another policy set decides from now on");
+                        tracing::info!(pool = pool.name(), set = &**scorers.digest(), plugins, "another policy set is active");
                         let scorers = Arc::new(scorers);
                         pool.update_policies(|policies| policies.set = Some(Arc::clone(&scorers)));
                     }
