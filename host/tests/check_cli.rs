@@ -229,7 +229,7 @@ fn rules_are_asked_about_neither_rules_nor_services_that_are_left_alone() {
     let never = rule("never", "", "object.metadata.name == 'llama' || object.metadata.name == 'vllm'");
     fs::write(folder.join("rules.yaml"), [never, rule("images", "  stage: Output\n", "false")].join("---\n")).unwrap();
     let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");
-    assert!(printed.starts_with("no plan: InferenceService default/chat: The service is left alone"), "{printed}");
+    assert!(printed.starts_with("no plan: InferenceService default/chat: The service is not managed"), "{printed}");
 }
 
 #[test]

@@ -115,29 +115,29 @@ fn older_services_count_first_and_a_newer_one_never_takes_from_them() {
     let second = scene.service("one", "yak", 2, 5);
     let elsewhere = scene.service("two", "ant", 0, 9);
     for key in [&first, &second, &elsewhere] {
-        assert_eq!(scene.says(key), "Valid The service breaks no rule.", "{key}");
+        assert_eq!(scene.says(key), "Valid The service satisfies all rules.", "{key}");
     }
     scene.touched();
     // A newer one is judged by those before it, and nobody else is even asked again.
     let third = scene.service("one", "ape", 3, 2);
     assert_eq!(scene.says(&third), "RuleBroken No object is created: quota: older services have 9 of 10, and it wants 2.");
     assert_eq!(scene.touched(), ["ape".to_owned()].into());
-    assert_eq!((scene.says(&first), scene.says(&second)).0, "Valid The service breaks no rule.");
-    assert_eq!(scene.says(&second), "Valid The service breaks no rule.");
+    assert_eq!((scene.says(&first), scene.says(&second)).0, "Valid The service satisfies all rules.");
+    assert_eq!(scene.says(&second), "Valid The service satisfies all rules.");
     // What an older one gives back is there for the next, who is told.
     scene.service("one", "zebra", 1, 3);
     assert_eq!(scene.touched(), ["ape", "yak", "zebra"].map(str::to_owned).into());
-    assert_eq!(scene.says(&third), "Valid The service breaks no rule.");
+    assert_eq!(scene.says(&third), "Valid The service satisfies all rules.");
     scene.service("one", "zebra", 1, 4);
     assert!(scene.says(&third).starts_with("RuleBroken"));
     scene.touched();
     scene.world.remove(&second);
     assert_eq!(scene.touched(), ["ape", "yak"].map(str::to_owned).into());
-    assert_eq!(scene.says(&third), "Valid The service breaks no rule.");
+    assert_eq!(scene.says(&third), "Valid The service satisfies all rules.");
     // Another of the same name is a new one.
     let second = scene.service("one", "yak", 9, 5);
     assert!(scene.says(&second).starts_with("RuleBroken"), "{}", scene.says(&second));
-    assert_eq!(scene.says(&third), "Valid The service breaks no rule.");
+    assert_eq!(scene.says(&third), "Valid The service satisfies all rules.");
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn of_one_second_the_first_by_name_is_the_oldest_and_everywhere_counts_where_tha
     scene.touched();
     scene.service("one", "b", 5, 1);
     assert!(scene.touched().contains("a"), "one of another namespace is told too");
-    assert_eq!(scene.says(&a), "Valid The service breaks no rule.");
+    assert_eq!(scene.says(&a), "Valid The service satisfies all rules.");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn a_subject_whose_term_makes_no_sense_is_refused_itself_and_takes_nothing_from_
     let mut scene = Scene::under(&[("quota", spec)]);
     scene.put(&INFERENCE_SERVICE, "one", "other", 0, json!({"spec": {}}));
     let key = scene.service("one", "b", 2, 6);
-    assert_eq!(scene.says(&key), "Valid The service breaks no rule.");
+    assert_eq!(scene.says(&key), "Valid The service satisfies all rules.");
     let broken = scene.put(&LLM_INFERENCE_SERVICE, "one", "a", 1, json!({"spec": {"model": {"uri": "hf://example/llama"}}}));
     let said = scene.says(&broken);
     assert!(
@@ -171,7 +171,7 @@ fn a_subject_whose_term_makes_no_sense_is_refused_itself_and_takes_nothing_from_
     let negative = scene.put(&LLM_INFERENCE_SERVICE, "one", "aa", 1, negative);
     let said = scene.says(&negative);
     assert!(said.contains("what the object itself adds: it is -5, and must not be negative"), "{said}");
-    assert_eq!(scene.says(&key), "Valid The service breaks no rule.", "what others write wrongly is nothing to it");
+    assert_eq!(scene.says(&key), "Valid The service satisfies all rules.", "what others write wrongly is nothing to it");
     let large = scene.service("one", "c", 3, 5);
     assert!(scene.says(&large).contains("older services have 6 of 10, and it wants 5"), "{}", scene.says(&large));
 }
@@ -190,7 +190,7 @@ fn what_no_rule_judges_counts_only_where_something_was_made_for_it() {
     };
     scene.world.put(&LLM_INFERENCE_SERVICE, &alone(json!([])));
     let key = scene.service("one", "b", 2, 6);
-    assert_eq!(scene.says(&key), "Valid The service breaks no rule.");
+    assert_eq!(scene.says(&key), "Valid The service satisfies all rules.");
     scene.touched();
     let by_us =
         json!([{"manager": "pointsman/llminferenceservice", "operation": "Apply", "subresource": "status", "fieldsV1": {"f:status": {}}}]);
@@ -217,7 +217,7 @@ fn models_and_runtimes_are_found_by_name_and_whoever_looked_is_told_when_one_com
     let key = scene.put(&INFERENCE_SERVICE, "one", "chat", 1, json!({"spec": {"model": {"name": "llama"}}}));
     let nameless = scene.put(&INFERENCE_SERVICE, "one", "nameless", 1, json!({"spec": {}}));
     assert_eq!(scene.says(&key), "Warned seen: models ; named ; all.");
-    assert_eq!(scene.says(&nameless), "Valid The service breaks no rule.", "nothing is looked up where the conditions don't hold");
+    assert_eq!(scene.says(&nameless), "Valid The service satisfies all rules.", "nothing is looked up where the conditions don't hold");
     scene.touched();
 
     let model = json!({"spec": {"storage": {"storageUri": "hf://a/b"}, "disabled": true}, "status": {"state": "Ready"}});
@@ -289,7 +289,7 @@ fn conditions_may_use_variables_but_not_what_is_looked_up() {
     let mut scene = Scene::under(&[("quota", spec("variables.own > 1"))]);
     let first = scene.service("one", "a", 1, 9);
     let (small, large) = (scene.service("one", "b", 2, 1), scene.service("one", "c", 3, 2));
-    let fine = "Valid The service breaks no rule.";
+    let fine = "Valid The service satisfies all rules.";
     assert_eq!([scene.says(&first), scene.says(&small)], [fine, fine]);
     assert_eq!(scene.says(&large), "RuleBroken No object is created: quota: older services have 10 of 10, and it wants 2.");
     for condition in ["lookups.used > 1", "variables.all > 1"] {
@@ -342,6 +342,6 @@ fn no_more_than_ten_gpus_a_namespace() {
         let key = scene.put(&INFERENCE_SERVICE, "one", name, 1, body);
         scene.says(&key)
     });
-    let fine = "Valid The service breaks no rule.";
+    let fine = "Valid The service satisfies all rules.";
     assert_eq!(said, [fine, fine, fine, "RuleBroken No object is created: gpus: older services have 10 of 10 GPUs, and it wants 1."]);
 }

@@ -70,23 +70,24 @@ impl Contest {
     /// Another controller has made an object that we would make.
     pub fn made(object: &str, maker: Option<Writer>) -> Self {
         let Writer { manager, time } = maker.unwrap_or_else(unknown_writer);
-        Self::other(MADE, &format!("The controller {manager:?} has made the {object} for this service"), time)
+        Self::other(MADE, &format!("The controller {manager:?} created the {object} for this service"), time)
     }
 
     /// Somebody changes an object back each time.
     pub fn changed_back(object: &str, times: u32, other: Option<Writer>) -> Self {
         let Writer { manager, time } = other.unwrap_or_else(unknown_writer);
         let what = format!(
-            "The {object} was written as planned {times} times within a minute, and {manager:?} changes it back: have it leave the object \
-             alone. It is tried again."
+            "The {object} was written as planned {times} times within a minute, and {manager:?} changes it back: stop it from managing the \
+             object. Pointsman tries again."
         );
         Self { reason: CHANGED_BACK, what, since: time }
     }
 
     fn other(reason: &'static str, what: &str, since: Option<Timestamp>) -> Self {
         let what = format!(
-            "{what}, so nothing is written. To take it over stop that controller for this kind or namespace, then run `pointsman adopt`. To \
-             leave it to that controller set the annotation {CONTROL}: \"false\", or start this one with --control for others."
+            "{what}, so nothing is written. To adopt the service, stop that controller for this kind or namespace, then run `pointsman \
+             adopt`. To leave it to that controller, set the annotation {CONTROL}: \"false\", or exclude its kind or namespace with this \
+             controller's --control."
         );
         Self { reason, what, since }
     }
@@ -185,14 +186,14 @@ impl ForeignStatusWriters {
 /// What is told of a subject that nobody else works on.
 pub fn uncontested(subject: &Subject) -> Condition {
     if let Control::Unreadable(value) = &subject.control {
-        let message = format!("The annotation {CONTROL} has the value {value:?} and counts for nothing: it must be \"true\" or \"false\".");
+        let message = format!("The annotation {CONTROL} has the value {value:?} and is ignored: set it to \"true\" or \"false\".");
         return Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event();
     }
     if let Some(problem) = &subject.workloads_problem {
         let message = format!("The annotation {WORKLOADS} {problem}.");
         return Condition::no(CONTESTED, "InvalidAnnotation", message).optional().with_event();
     }
-    let message = format!("No other controller works on the {}.", subject.key.resource.noun());
+    let message = format!("No other controller manages the {}.", subject.key.resource.noun());
     Condition::no(CONTESTED, "NobodyElse", message).optional()
 }
 

@@ -134,7 +134,7 @@ impl WeightView {
             return no(LifeCycleState::Creating, "BaseModelDisabled", message);
         }
         if !self.is_merged && state != Some(LifeCycleState::Ready) {
-            let message = format!("The {kind} {name} isn't ready, so no service can use it: its status says why.");
+            let message = format!("The {kind} {name} isn't ready, so no service can use it: its status gives the reason.");
             return no(LifeCycleState::InTransit, "BaseModelNotReady", message);
         }
         if self.disabled {
@@ -148,7 +148,7 @@ impl WeightView {
             None => format!("{tuning}."),
         };
         let place = if self.is_merged { "in place of" } else { "beside" };
-        let message = format!("Services can serve it {place} the {kind} {name}: their pods get it from {}.{tuning}", self.storage_uri);
+        let message = format!("Services can serve it {place} the {kind} {name}: their pods load it from {}.{tuning}", self.storage_uri);
         (LifeCycleState::Ready, Condition::satisfied(READY, "Usable", message))
     }
 }
@@ -169,11 +169,11 @@ fn rank(hyper_parameters: &Map<String, Value>) -> Option<u32> {
 
 /// What is wrong with the URI of a weight's files, as far as that can be seen without fetching them.
 fn storage_flaw(uri: &str) -> Option<String> {
-    let fix = |remedy: &str| Some(format!("spec.storage.storageUri is {uri:?}, and nothing can be fetched from there: {remedy}."));
+    let fix = |remedy: &str| Some(format!("spec.storage.storageUri is {uri:?}, which Pointsman can't download: {remedy}."));
     let Some((scheme, rest)) = uri.split_once("://") else { return fix("write a URI, such as hf://ORGANISATION/NAME") };
     let parts: Vec<&str> = rest.split('/').collect();
     match scheme {
-        "vendor" => fix("nothing downloads from vendor://, so name the place of the files"),
+        "vendor" => fix("vendor:// can't be downloaded: set the location of the files"),
         "oci" if rest.starts_with("n/") && !matches!(&parts[..], ["n", _, "b", _, "o", first, ..] if !first.is_empty()) => {
             fix("write oci://n/NAMESPACE/b/BUCKET/o/PATH")
         }
@@ -182,8 +182,8 @@ fn storage_flaw(uri: &str) -> Option<String> {
         "hf" if parts.len() < 2 || parts[..2].iter().any(|part| part.is_empty()) => fix("write hf://ORGANISATION/NAME"),
         "oci" | "pvc" | "local" | "hf" => None,
         "s3" | "gs" | "az" | "http" | "https" | "github" if !parts[0].is_empty() => None,
-        "s3" | "gs" | "az" | "http" | "https" | "github" => fix("name a place after the scheme"),
-        _ => fix("begin it with hf://, s3://, gs://, az://, http://, https://, github://, oci://, pvc:// or local://"),
+        "s3" | "gs" | "az" | "http" | "https" | "github" => fix("add a location after the scheme"),
+        _ => fix("start it with hf://, s3://, gs://, az://, http://, https://, github://, oci://, pvc:// or local://"),
     }
 }
 
@@ -249,7 +249,7 @@ mod tests {
         let message = |spec: Value| {
             let [_, _, message] = told(&weight(spec, json!({})), base(LifeCycleState::Ready));
             message
-                .strip_prefix("Services can serve it beside the ClusterBaseModel llama: their pods get it from hf://org/legal.")
+                .strip_prefix("Services can serve it beside the ClusterBaseModel llama: their pods load it from hf://org/legal.")
                 .unwrap()
                 .to_owned()
         };

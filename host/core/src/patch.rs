@@ -10,22 +10,22 @@ const MAX_DEPTH: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PatchError {
     /// The path isn't one.
-    #[error("is no JSON Pointer: it begins with / (and the whole template can't be replaced)")]
+    #[error("is not a JSON Pointer: start it with / (the whole template can't be replaced)")]
     Pointer,
     /// It leads too deep.
-    #[error("leads deeper than {MAX_DEPTH} levels")]
+    #[error("is deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// A step on the way isn't there.
-    #[error("leads through {0:?}, which isn't there")]
+    #[error("passes through {0:?}, which doesn't exist")]
     NoWay(String),
     /// The place isn't there.
-    #[error("isn't there")]
+    #[error("doesn't exist")]
     Missing,
     /// An index that the list doesn't have.
-    #[error("ends with {0:?}, which is no place in a list of {1}")]
+    #[error("ends with {0:?}, which is not an index of a list of {1}")]
     Index(String, usize),
     /// Something that has no places.
-    #[error("leads into a value that is neither an object nor a list")]
+    #[error("enters a value that is neither an object nor a list")]
     NoContainer,
     /// A value is missing or too much.
     #[error("{0}")]
@@ -39,7 +39,7 @@ pub(super) enum PatchError {
         by: &'static str,
     },
     /// The value is no JSON.
-    #[error("gets a value that is no JSON: {0}")]
+    #[error("has a value that is not JSON: {0}")]
     Json(String),
 }
 
@@ -47,7 +47,7 @@ pub(super) enum PatchError {
 pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), PatchError> {
     let value = match (operation.action, &operation.value) {
         (Action::Remove, None) => None,
-        (Action::Remove, Some(_)) => return Err(PatchError::Value("is to be removed, which takes no value")),
+        (Action::Remove, Some(_)) => return Err(PatchError::Value("is removed, so it must have no value")),
         (_, None) => return Err(PatchError::Value("needs a value")),
         (_, Some(text)) => Some(serde_json::from_str(text).map_err(|error| PatchError::Json(error.to_string()))?),
     };
@@ -171,18 +171,18 @@ mod tests {
     fn what_cannot_be_done_is_told_with_the_place() {
         use Action::{Add, Remove, Replace};
         let cases = [
-            (Add, "", Some(json!({})), "is no JSON Pointer"),
-            (Add, "spec/x", Some(json!({})), "is no JSON Pointer"),
-            (Add, "/spec/volumes/-", Some(json!({})), "leads through \"volumes\""),
-            (Add, "/spec/containers/3", Some(json!({})), "no place in a list of 2"),
-            (Add, "/spec/containers/01", Some(json!({})), "no place in a list of 2"),
-            (Add, "/spec/containers/+1", Some(json!({})), "no place in a list of 2"),
-            (Remove, "/spec/containers/-", None, "no place in a list of 2"),
-            (Replace, "/spec/containers/2", Some(json!({})), "no place in a list of 2"),
-            (Remove, "/spec/nothing", None, "isn't there"),
-            (Replace, "/spec/nothing", Some(json!({})), "isn't there"),
+            (Add, "", Some(json!({})), "is not a JSON Pointer"),
+            (Add, "spec/x", Some(json!({})), "is not a JSON Pointer"),
+            (Add, "/spec/volumes/-", Some(json!({})), "passes through \"volumes\""),
+            (Add, "/spec/containers/3", Some(json!({})), "not an index of a list of 2"),
+            (Add, "/spec/containers/01", Some(json!({})), "not an index of a list of 2"),
+            (Add, "/spec/containers/+1", Some(json!({})), "not an index of a list of 2"),
+            (Remove, "/spec/containers/-", None, "not an index of a list of 2"),
+            (Replace, "/spec/containers/2", Some(json!({})), "not an index of a list of 2"),
+            (Remove, "/spec/nothing", None, "doesn't exist"),
+            (Replace, "/spec/nothing", Some(json!({})), "doesn't exist"),
             (Add, "/spec/containers/0/name/x", Some(json!({})), "neither an object nor a list"),
-            (Remove, "/spec/containers", Some(json!({})), "takes no value"),
+            (Remove, "/spec/containers", Some(json!({})), "must have no value"),
             (Add, "/spec/x", None, "needs a value"),
         ];
         for (action, path, value, says) in cases {
@@ -206,8 +206,8 @@ mod tests {
             ("/spec/containers", json!({}), "is a list, which an object can't extend"),
             ("/spec/containers/0", json!([1]), "is an object, which a list can't extend"),
             ("/spec/x~1y", json!([1]), "is a single value, which a list can't extend"),
-            ("/spec/missing", json!([1]), "leads through \"missing\", which isn't there"),
-            ("spec", json!([1]), "is no JSON Pointer"),
+            ("/spec/missing", json!([1]), "passes through \"missing\", which doesn't exist"),
+            ("spec", json!([1]), "is not a JSON Pointer"),
         ] {
             let said = extended(path, value).unwrap_err();
             assert!(said.contains(says), "{path}: {said}");

@@ -69,7 +69,7 @@ impl Decided {
 
 /// What is told of a subject that says so itself.
 pub fn left_alone(noun: &str) -> String {
-    format!("The {noun} is left alone: its annotation pointsman.dev/control is \"false\".")
+    format!("The {noun} is not managed: its annotation pointsman.dev/control is \"false\".")
 }
 
 /// An object that a subject is to have.

@@ -53,7 +53,7 @@ pub fn theirs(snapshot: &Snapshot) -> Option<NotOurs> {
     match &snapshot.subject.control {
         Control::LeftAlone => return Some(NotOurs::LeftAlone(left_alone(noun))),
         Control::ManagedBy(other) => {
-            return Some(NotOurs::LeftAlone(format!("The {noun} is left alone: its spec.managedBy is {other:?}.")));
+            return Some(NotOurs::LeftAlone(format!("The {noun} is not managed: its spec.managedBy is {other:?}.")));
         }
         Control::AsConfigured | Control::Unreadable(_) => {}
     }

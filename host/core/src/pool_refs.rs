@@ -84,7 +84,7 @@ impl PoolUser {
             // The message doesn't name namespaces of other tenants.
             return if namespaces.is_some() {
                 let message = format!(
-                    "The {kind} {name} isn't in the namespace {namespace} but in another, and poolRef refers to a pool of its own namespace: create \
+                    "The {kind} {name} is in another namespace than {namespace}, and poolRef refers to a pool of its own namespace: create \
                      this object in the pool's namespace."
                 );
                 Condition::no(ACCEPTED, "PoolInOtherNamespace", message)
@@ -98,7 +98,7 @@ impl PoolUser {
         }
         // Nobody has to change such an object, but who edits it should know.
         let superseded = if is_superseded {
-            " Pickers that read the group llm-d.ai, which the cluster serves, ignore this object: create it in that group."
+            " The cluster serves the group llm-d.ai, and pickers that read it ignore this object: create it in that group."
         } else {
             ""
         };

@@ -57,7 +57,7 @@ pub fn flaw(selection: &Selection) -> Option<(String, String)> {
                 ("In" | "NotIn", 0) => format!("{operator} of the label {key} needs values"),
                 ("In" | "NotIn", _) | ("Exists" | "DoesNotExist", 0) => continue,
                 ("Exists" | "DoesNotExist", _) => format!("{operator} of the label {key} takes no values"),
-                _ => format!("{operator:?} is no operator; there are In, NotIn, Exists and DoesNotExist"),
+                _ => format!("{operator:?} is not an operator: use In, NotIn, Exists or DoesNotExist"),
             };
             return Some((format!("spec.match.{name}"), message));
         }
@@ -120,7 +120,7 @@ mod tests {
         let cases = [
             (json!([{"key": "a", "operator": "In"}]), "In of the label a needs values"),
             (json!([{"key": "a", "operator": "Exists", "values": ["b"]}]), "takes no values"),
-            (json!([{"key": "a", "operator": "Near", "values": ["b"]}]), "\"Near\" is no operator"),
+            (json!([{"key": "a", "operator": "Near", "values": ["b"]}]), "\"Near\" is not an operator"),
         ];
         for (expressions, says) in cases {
             let (field, said) = flaw(&selection(json!({"objectSelector": {"matchExpressions": expressions}}))).unwrap();

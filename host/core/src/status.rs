@@ -65,7 +65,7 @@ pub fn settle(
         Applied::Held if kept => Condition::unknown(
             APPLIED,
             UNDECIDED,
-            "No policy has decided again: existing objects stay unchanged. The other conditions give the reason.",
+            "The policies have not decided on the current spec: existing objects stay unchanged. The other conditions give the reason.",
         ),
         Applied::Done => Condition::satisfied(APPLIED, "Applied", format!("The objects of the {noun} are as planned.")),
         Applied::Held => Condition::unknown(
@@ -74,7 +74,7 @@ pub fn settle(
             "Nothing is written: existing objects stay unchanged. The other conditions give the reason.",
         ),
         Applied::InTurn => {
-            let message = format!("The objects of the {noun} are as planned. It is its turn to restart its pods.");
+            let message = format!("The objects of the {noun} are as planned. Its pods are restarting.");
             Condition::satisfied(APPLIED, RESTARTING, message)
         }
         // It serves as it did: that is no reason not to be ready.

@@ -59,7 +59,7 @@ pub fn deletion_warning(key: &ObjectKey, around: &Surroundings) -> Option<String
         more => format!(" and {more} more"),
     };
     Some(format!(
-        "the {} {} is used by {listed}{more}: existing pods stay, and changes wait until it is there again",
+        "the {} {} is used by {listed}{more}: existing pods stay, and changes wait until it exists again",
         key.resource.kind, key.name
     ))
 }

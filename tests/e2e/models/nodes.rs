@@ -39,14 +39,14 @@ async fn a_node_that_is_cordoned_or_whose_budget_is_used_takes_no_model_until_th
     space.patch(&INFERENCE_MODEL, "llama", json!({"spec": {"memory": "60Gi"}})).await;
     pool.explains("llama", "it needs 60Gi of memory (50Gi free)").await;
     patch(&pool, 0, with_budget("80Gi", true)).await;
-    pool.explains("llama", "None of its nodes takes new pods: they are cordoned, not Ready, or have taints").await;
+    pool.explains("llama", "None of its nodes accepts new pods: they are cordoned, not Ready, or have taints").await;
     patch(&pool, 0, with_budget("80Gi", false)).await;
     pool.ready("llama").await;
     // What runs goes on while its node is cordoned, and no other comes.
     pool.create("mistral", "30Gi", json!({})).await;
     pool.explains("mistral", "It needs 30Gi of memory (20Gi free)").await;
     patch(&pool, 0, with_budget("80Gi", true)).await;
-    pool.explains("mistral", "None of its nodes takes new pods").await;
+    pool.explains("mistral", "None of its nodes accepts new pods").await;
     space.patch(&INFERENCE_MODEL, "mistral", json!({"spec": {"memory": "10Gi"}})).await;
     pool.says("mistral", "Allocated", "False", "InsufficientMemory").await;
     pool.ready("llama").await;

@@ -64,7 +64,7 @@ async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
     let ranks = |model: &Value| {
         condition(model, "Allocated")["message"]
             .as_str()
-            .is_some_and(|message| message.contains("ranks as high by the policies, or nearly"))
+            .is_some_and(|message| message.contains("ranks as high or nearly as high by the policies"))
     };
     until(&mut gateway, "high", "waits for one of a lower priority", &ranks).await;
     // The built-in policy alone decides again.

@@ -85,7 +85,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
             labels.clone(),
             json!({"match": {"objectSelector": {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}}}),
             "InvalidSpec",
-            "is no operator",
+            "is not an operator",
         ),
     ]
 }

@@ -37,7 +37,7 @@ async fn routes(space: &Space<'_>) {
 
     let unsaid = |service: &Value| {
         let told = condition(service, "IngressReady");
-        told["status"] == "Unknown" && told["message"] == "The Gateway gateways/front hasn't said whether it takes the route."
+        told["status"] == "Unknown" && told["message"] == "The Gateway gateways/front has not reported whether it accepts the route."
     };
     space.becomes(&INFERENCE_SERVICE, "chat", "the Gateway is waited for", unsaid).await;
     // The test plays the Gateway.

@@ -182,7 +182,7 @@ async fn what_nobody_claims_is_left_alone_and_its_deletion_needs_nobody() {
     // Who asks what would become of it is told.
     let said = cluster.pointsman(&["explain", "isvc/chat", "-n", &space.0.name]).ok();
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("left alone: its annotation pointsman.dev/control is \"false\""), "{said}");
+    assert!(said.contains("not managed: its annotation pointsman.dev/control is \"false\""), "{said}");
     space.annotate("chat", json!({FALSE: "no"})).await;
     let said = space.says("chat", "Contested", "False", "InvalidAnnotation").await;
     assert!(said.contains("\"no\""), "{said}");

@@ -128,7 +128,7 @@ impl Node {
         let (memory_budget, problem) = match metadata.annotations.get(MEMORY_BUDGET) {
             None => (None, None),
             Some(text) if quantity::parse_text(text).is_some_and(|budget| budget >= 0) => (Some(rounded(text, WHOLE)), None),
-            Some(text) => (None, Some(format!("{MEMORY_BUDGET} is {text:?}, which is no amount of memory: write it like 64Gi"))),
+            Some(text) => (None, Some(format!("{MEMORY_BUDGET} is {text:?}, which is not a quantity of memory: write it like 64Gi"))),
         };
         let keeps_away = |taint: &Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
         let is_implied = |key: &str| closed.is_some() && key.starts_with(NODE_TAINTS);
@@ -282,18 +282,18 @@ impl Model {
         };
         let cooldown = spec["cooldownPeriod"].as_str().map_or(Some(DEFAULT_COOLDOWN), duration::seconds).unwrap_or_else(|| {
             let given = text("cooldownPeriod");
-            problems.push(format!("spec.cooldownPeriod {given:?} is no duration, so 10m is used: write it like 15m or 1h30m"));
+            problems.push(format!("spec.cooldownPeriod {given:?} is not a duration, so 10m is used: write it like 15m or 1h30m"));
             DEFAULT_COOLDOWN
         });
         let residency = annotations.get(RESIDENCY).map_or(Some(DEFAULT_RESIDENCY), |text| duration::seconds(text)).unwrap_or_else(|| {
             let given = &annotations[RESIDENCY];
-            problems.push(format!("the annotation {RESIDENCY} is {given:?}, which is no duration, so 5m is used: write it like 2m"));
+            problems.push(format!("the annotation {RESIDENCY} is {given:?}, which is not a duration, so 5m is used: write it like 2m"));
             DEFAULT_RESIDENCY
         });
         let number = |text: &String| text.parse::<f64>().ok().filter(|number| number.is_finite());
         let priority = annotations.get(PRIORITY).map_or(Some(0.0), number).unwrap_or_else(|| {
             let given = &annotations[PRIORITY];
-            problems.push(format!("the annotation {PRIORITY} is {given:?}, which is no number, so 0 is used: write it like 10 or -10"));
+            problems.push(format!("the annotation {PRIORITY} is {given:?}, which is not a number, so 0 is used: write it like 10 or -10"));
             0.0
         });
         let selector = spec["nodeSelector"].as_object().map(|_| strings(&spec["nodeSelector"]));

@@ -45,10 +45,10 @@ impl SleepReason {
     /// Why a model goes to sleep, as a sentence.
     pub fn sentence(&self) -> String {
         match self {
-            Self::Idle => "Nobody has asked for it during its cooldown period.".to_owned(),
+            Self::Idle => "It had no requests during its cooldown period.".to_owned(),
             Self::Evicted(by) => format!("The model {by} needs its memory."),
-            Self::Off => "spec.maxReplicas is 0, or it is being deleted; or that is so of a model that it depends on.".to_owned(),
-            Self::Misplaced => "It moves: where it is, it no longer fits what it needs and selects.".to_owned(),
+            Self::Off => "It, or a model that it depends on, has spec.maxReplicas 0 or is being deleted.".to_owned(),
+            Self::Misplaced => "It moves to another node: its current node no longer fits its requests or its selector.".to_owned(),
             Self::Overcommitted => "Its node has less memory for models than they have reserved.".to_owned(),
         }
     }
@@ -60,8 +60,8 @@ impl Blocker {
         let stays = match self.stays {
             Stays::Leaving => "is going to sleep",
             Stays::NotEnough => "could sleep, which would not be enough",
-            Stays::RanksHigher => "ranks as high by the policies, or nearly",
-            Stays::Unranked => "stays, because no policy at scheduling-scoring ranks the model that waits",
+            Stays::RanksHigher => "ranks as high or nearly as high by the policies",
+            Stays::Unranked => "stays, because no scheduling-scoring policy ranks the waiting model",
             Stays::Resident => "hasn't been awake for its minimum residency",
             Stays::Starting => "is starting",
             Stays::Busy => "is answering requests",
@@ -77,35 +77,34 @@ impl Waiting {
     /// Why a model that needs this much waits, and what would let it in.
     pub fn sentence(&self, needs: Amounts) -> String {
         if let Some(dependency) = &self.dependency {
-            return format!("It waits for {}, which it depends on and which has no place yet.", ObjectName::new(dependency));
+            return format!("It waits for its dependency {}, which has no node yet.", ObjectName::new(dependency));
         }
         let mut text = match &self.wanted_by {
             Some(by) => format!("{} depends on it, and both are admitted together. ", ObjectName::new(by)),
             None => String::new(),
         };
         if self.is_undecided && !self.is_coming {
-            return text
-                + "The policies at scheduling-scoring have given no answer about its node and are asked again: the host's log says why.";
+            return text + "The scheduling-scoring policies returned no answer about its node. Pointsman asks again: see the host's log.";
         }
         let Some(node) = &self.node else {
             text += &self.exclusion().unwrap_or_else(|| {
-                "None of its nodes takes new pods: they are cordoned, not Ready, or have taints that it doesn't tolerate.".to_owned()
+                "None of its nodes accepts new pods: they are cordoned, not Ready, or have taints that it doesn't tolerate.".to_owned()
             });
             return text;
         };
         let lacking = needs.lacking(self.free, "free");
         _ = match (self.is_coming, lacking.is_empty()) {
             (true, true) => write!(text, "Its place on the node {node} is being reserved."),
-            (true, false) => write!(text, "It gets a place on the node {node} once others have gone. It needs {lacking}."),
-            (false, true) => write!(text, "What is free on the node {node} is kept for a model that ranks higher."),
-            (false, false) => write!(text, "Nearest is the node {node}. It needs {lacking}."),
+            (true, false) => write!(text, "It starts on the node {node} once others have ended. It needs {lacking}."),
+            (false, true) => write!(text, "The free room on the node {node} is reserved for a model that ranks higher."),
+            (false, false) => write!(text, "The closest fit is the node {node}. It needs {lacking}."),
         };
         if !self.blockers.is_empty() {
             let blockers: Vec<String> = self.blockers.iter().map(Blocker::sentence).collect();
             _ = write!(text, " There, {}.", blockers.join("; "));
         }
         if !self.is_coming && self.blockers.iter().any(|blocker| blocker.stays == Stays::RanksHigher) {
-            text += " To let it in, raise its annotation pointsman.dev/priority, or lower that of another.";
+            text += " To admit it, raise its annotation pointsman.dev/priority, or lower that of another.";
         }
         if let Some(exclusion) = self.exclusion().filter(|_| !self.is_coming) {
             _ = write!(text, " {exclusion}");
@@ -121,7 +120,7 @@ impl Waiting {
             nodes => format!("nodes where it would fit, such as {}", nodes.join(", ")),
         };
         Some(format!(
-            "The policies at scheduling-scoring exclude {nodes}: change their configuration, or have spec.nodeSelector select other nodes."
+            "The scheduling-scoring policies exclude {nodes}: change their configuration, or select other nodes with spec.nodeSelector."
         ))
     }
 }
@@ -131,13 +130,13 @@ impl Refusal {
     pub fn sentence(&self, needs: Amounts) -> String {
         match self {
             Self::NameTaken(key) => format!(
-                "The older model {} has the same spec.modelName, by which clients ask: delete one of the two, or create this one again \
-                 under another name.",
+                "The older model {} has the same spec.modelName, which clients request: delete one of the two, or recreate this one under \
+                 another name.",
                 ObjectName::new(key)
             ),
             Self::NoNodes => "No node has the labels of spec.nodeSelector: label a node, or select others.".to_owned(),
             Self::TooLarge { node, capacity } => format!(
-                "It fits no node. The largest that spec.nodeSelector selects is {node}: it needs {}. Lower what it needs, or select larger \
+                "It fits no node. The largest that spec.nodeSelector selects is {node}: it needs {}. Lower its requests, or select larger \
                  nodes.",
                 needs.lacking(*capacity, "free")
             ),
@@ -151,7 +150,7 @@ impl Refusal {
                 path.join(" -> ")
             ),
             Self::DependencyOff(path) => format!(
-                "The dependency {} ({}) can't run: set its spec.maxReplicas to 1, or see why by its conditions.",
+                "The dependency {} ({}) can't run: set its spec.maxReplicas to 1, or check its conditions.",
                 path.last().map_or("", String::as_str),
                 path.join(" -> ")
             ),
@@ -189,13 +188,14 @@ mod tests {
             Waiting { node: Some("n1".to_owned()), free: memory(20), blockers: vec![blocker(Stays::RanksHigher)], ..Waiting::default() };
         assert_eq!(
             waiting.sentence(memory(40)),
-            "Nearest is the node n1. It needs 40Gi of memory (20Gi free). There, ml/chat takes 60Gi, has been idle for 1m35s \
-             and ranks as high by the policies, or nearly. To let it in, raise its annotation pointsman.dev/priority, or lower that of another."
+            "The closest fit is the node n1. It needs 40Gi of memory (20Gi free). There, ml/chat takes 60Gi, has been idle for 1m35s \
+             and ranks as high or nearly as high by the policies. To admit it, raise its annotation pointsman.dev/priority, or lower that \
+             of another."
         );
         let coming = Waiting { is_coming: true, blockers: vec![blocker(Stays::Leaving)], ..waiting };
-        assert!(coming.sentence(memory(40)).starts_with("It gets a place on the node n1 once others have gone."));
+        assert!(coming.sentence(memory(40)).starts_with("It starts on the node n1 once others have ended."));
         assert!(
-            Waiting { wanted_by: Some(key("a")), ..Waiting::default() }.sentence(memory(1)).contains("None of its nodes takes new pods")
+            Waiting { wanted_by: Some(key("a")), ..Waiting::default() }.sentence(memory(1)).contains("None of its nodes accepts new pods")
         );
     }
 
@@ -206,13 +206,10 @@ mod tests {
             Waiting { node: node.map(str::to_owned), excluded, ..Waiting::default() }.sentence(memory(1))
         };
         let only = waiting(None, &["n1"]);
-        assert!(only.starts_with("The policies at scheduling-scoring exclude the node n1, where it would fit: change"), "{only}");
+        assert!(only.starts_with("The scheduling-scoring policies exclude the node n1, where it would fit: change"), "{only}");
         let beside = waiting(Some("n3"), &["n1", "n2"]);
-        assert!(beside.starts_with("Nearest is the node n3. It needs 1Gi of memory (0 free)"), "{beside}");
-        assert!(
-            beside.contains(". The policies at scheduling-scoring exclude nodes where it would fit, such as n1, n2: change"),
-            "{beside}"
-        );
+        assert!(beside.starts_with("The closest fit is the node n3. It needs 1Gi of memory (0 free)"), "{beside}");
+        assert!(beside.contains(". The scheduling-scoring policies exclude nodes where it would fit, such as n1, n2: change"), "{beside}");
     }
 
     #[test]

@@ -221,12 +221,12 @@ impl<'a> PlanGuard<'a> {
         if !warned.is_empty() {
             return Condition::satisfied(VALID, "Warned", truncated(joined(&warned))).with_event();
         }
-        Condition::satisfied(VALID, "Valid", format!("The {} breaks no rule.", self.snapshot.subject.key.resource.noun()))
+        Condition::satisfied(VALID, "Valid", format!("The {} satisfies all rules.", self.snapshot.subject.key.resource.noun()))
     }
 
     fn allowed(&self, judged: Option<(&[Object], &Vec<Judgement>)>, plan: &Plan) -> Condition {
         let Some((objects, judgements)) = judged else {
-            return Condition::unknown(ALLOWED, "Blocked", "There is no plan for the objects: the other conditions say why.");
+            return Condition::unknown(ALLOWED, "Blocked", "The objects are not planned: the other conditions give the reason.");
         };
         let sentences = |wanted: fn(&Finding) -> bool| -> Vec<String> {
             let of_object = |(object, judgement): (&Object, &Judgement)| -> Vec<String> {
@@ -241,7 +241,7 @@ impl<'a> PlanGuard<'a> {
             let broken = objects.iter().zip(judgements).filter(|(_, judgement)| !judgement.admits()).map(|(object, _)| object);
             let plugins: BTreeSet<&str> = broken.flat_map(|object| provenance::plugins(object, &plan.decisions)).collect();
             let plugins = plugins.into_iter().collect::<Vec<_>>().join(", ");
-            let by = if plugins.is_empty() { String::new() } else { format!(", which the plugins {plugins} have a part in,") };
+            let by = if plugins.is_empty() { String::new() } else { format!(", to which the plugins {plugins} contribute,") };
             let message = truncated(format!("{}: the plan{by} is refused. {}", self.snapshot.consequence(), joined(&denied)));
             let findings = judgements.iter().flat_map(|judgement| &judgement.findings).filter(|finding| finding.denies());
             return refused(ALLOWED, "GuardrailBroken", message, findings);
@@ -250,7 +250,7 @@ impl<'a> PlanGuard<'a> {
         if !warned.is_empty() {
             return Condition::satisfied(ALLOWED, "Warned", truncated(joined(&warned))).with_event();
         }
-        Condition::satisfied(ALLOWED, "Allowed", "What the policies put out breaks no rule.")
+        Condition::satisfied(ALLOWED, "Allowed", "The planned objects satisfy all rules.")
     }
 }
 

@@ -11,7 +11,7 @@ pub(super) fn refusal(type_: &'static str, what: &str, known: &ReferencedObject,
         // Others may have conditions of their own.
         let refused = |type_: &str| ["Accepted", "ResolvedRefs"].contains(&type_);
         let told = known.conditions_from(parent).find(|told| told.status == "False" && refused(&told.type_))?;
-        let message = format!("{} doesn't take {what} ({}): {}", who(parent), told.type_, told.message);
+        let message = format!("{} rejects {what} ({}): {}", who(parent), told.type_, told.message);
         Some(Condition::no(type_, told.reason.clone(), message))
     });
     let taken = |parent: &&Parent| known.conditions_from(parent).any(|told| told.type_ == "Accepted" && told.status == "True");
@@ -20,7 +20,7 @@ pub(super) fn refusal(type_: &'static str, what: &str, known: &ReferencedObject,
 
 /// That nothing is known of it.
 pub(super) fn not_reported(type_: &'static str, what: &str, by: &Parent) -> Condition {
-    Condition::unknown(type_, "Progressing", format!("{} hasn't said whether it takes {what}.", who(by)))
+    Condition::unknown(type_, "Progressing", format!("{} has not reported whether it accepts {what}.", who(by)))
 }
 
 fn who(parent: &Parent) -> String {

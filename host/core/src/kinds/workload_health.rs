@@ -46,7 +46,7 @@ impl WorkloadHealth {
         let broken = failing.iter().find(|(_, failure)| failure.started);
         let homeless = failing.iter().find(|(_, failure)| !failure.started);
         let condition = if current && available && wanted == 0 {
-            Condition::satisfied(type_, "ScaledToZero", format!("The {name} has no replicas for now."))
+            Condition::satisfied(type_, "ScaledToZero", format!("The {name} is scaled to zero."))
         } else if current && available {
             let is_replaced = observed.updated < wanted || observed.current > wanted;
             match failing.first().filter(|_| is_replaced) {
@@ -54,11 +54,15 @@ impl WorkloadHealth {
                 None => Condition::satisfied(type_, "Available", format!("The {name} is available.")),
             }
         } else if let Some((pod, failure)) = broken {
-            Condition::no(type_, "PodsFailing", format!("The pod {pod} fails. {}.", failure.message.trim_end_matches('.')))
+            Condition::no(type_, "PodsFailing", format!("The pod {pod} is failing. {}.", failure.message.trim_end_matches('.')))
         } else if let Some(refused) = refused {
-            Condition::no(type_, "PodsRefused", format!("The pods of the {name} can't be made: {}.", refused.message.trim_end_matches('.')))
+            Condition::no(
+                type_,
+                "PodsRefused",
+                format!("The pods of the {name} can't be created: {}.", refused.message.trim_end_matches('.')),
+            )
         } else if let Some(late) = late.filter(|_| current) {
-            Condition::no(type_, late.reason.clone(), format!("The {name} doesn't get on: {}", late.message))
+            Condition::no(type_, late.reason.clone(), format!("The {name} is not progressing: {}", late.message))
         } else if let Some((pod, failure)) = homeless {
             Condition::unknown(type_, "Unschedulable", format!("The pod {pod} has no node. {}.", failure.message.trim_end_matches('.')))
         } else {

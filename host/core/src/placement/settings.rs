@@ -325,7 +325,7 @@ mod tests {
             format!("features: [{}]", features.join(", "))
         };
         for (text, part) in [
-            ("pods: {matchExpressions: [{key: a, operator: Near}]}".to_owned(), "pods: \"Near\" is no operator"),
+            ("pods: {matchExpressions: [{key: a, operator: Near}]}".to_owned(), "pods: \"Near\" is not an operator"),
             ("topology: {zone: a b}".to_owned(), "topology.zone"),
             ("gangTimeoutSeconds: 3601".to_owned(), "gangTimeoutSeconds"),
             (feature("heat", "1.0"), "features[0].name"),

@@ -137,8 +137,7 @@ impl PlanBuilder<'_> {
             Some(Entry::Placed { held, .. }) if held.phase != Phase::Stopping && !self.model.needs.fit(held.amounts) => {
                 let lacking = self.model.needs.lacking(held.amounts, "free");
                 let message = format!(
-                    "It keeps its place on the node {} as it was before its needs changed: it needs {lacking}. It changes as soon as a node has \
-                     room for that.",
+                    "It stays on the node {} with its previous requests: it needs {lacking}. It changes once a node has room for that.",
                     held.node
                 );
                 Err(PlanError::new(Condition::no(ALLOCATED, reasons::INSUFFICIENT_MEMORY, message)))

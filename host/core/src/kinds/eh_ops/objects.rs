@@ -153,8 +153,8 @@ fn fits_reservation(spec: &Value, held: &Held) -> Result<(), Box<PlanError>> {
         return Ok(());
     }
     let message = format!(
-        "A policy at pod-templating makes its pod larger than what is reserved on the node {}: it takes {}. Raise spec.memory and spec.resources \
-         to what the pod takes, or change the policy.",
+        "A pod-templating policy makes its pod larger than the reservation on the node {}: it takes {}. Raise spec.memory and \
+         spec.resources to match, or change the policy.",
         held.node,
         takes.lacking(held.amounts, "reserved")
     );

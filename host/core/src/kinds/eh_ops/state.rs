@@ -22,7 +22,7 @@ impl PlanBuilder<'_> {
     pub(super) fn conditions(&self, stopped: Option<&Condition>) -> Vec<Condition> {
         let mut conditions = vec![self.allocated()];
         if !matches!(self.entry.as_deref(), None | Some(Entry::External)) {
-            conditions.push(Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."));
+            conditions.push(Condition::satisfied(DECIDED, "Decided", "The policies have decided."));
         }
         conditions.push(self.available());
         if let Some(stopped) = stopped {
@@ -41,8 +41,8 @@ impl PlanBuilder<'_> {
         let needs = self.model.needs;
         let condition = match self.entry.as_deref() {
             None => match &self.asking.snapshot.unallocated {
-                Some(why) => unknown(format!("Which models have memory can't be decided: {why}.")),
-                None => unknown("No place has been decided for it yet.".to_owned()),
+                Some(why) => unknown(format!("Memory can't be allocated to models: {why}.")),
+                None => unknown("It has no node yet.".to_owned()),
             },
             Some(Entry::Placed { held, .. }) if self.is_deleted() => {
                 let message = match held.phase {
@@ -56,13 +56,11 @@ impl PlanBuilder<'_> {
                 let message = "It has no spec.containerImage: requests go to spec.backendUrl, and no memory is reserved for it.";
                 Condition::satisfied(ALLOCATED, "External", message)
             }
-            Some(Entry::Assumed) => {
-                unknown("Without nodes it isn't known where it would run, and whether. To learn it, give --nodes FILE.".to_owned())
-            }
+            Some(Entry::Assumed) => unknown("Without nodes its placement is unknown: add --nodes FILE.".to_owned()),
             Some(Entry::Asleep) if self.model.off => {
-                no(reasons::SCALED_TO_ZERO, "It sleeps, because spec.maxReplicas is 0. To have it run, set that to 1.".to_owned())
+                no(reasons::SCALED_TO_ZERO, "It sleeps, because spec.maxReplicas is 0: set it to 1 to run it.".to_owned())
             }
-            Some(Entry::Asleep) => no(reasons::SCALED_TO_ZERO, "It sleeps, because nobody asks for it. A request wakes it.".to_owned()),
+            Some(Entry::Asleep) => no(reasons::SCALED_TO_ZERO, "It sleeps, because it has no requests. A request wakes it.".to_owned()),
             Some(Entry::Placed { held, starts_after, unseen }) => match &held.phase {
                 Phase::Draining(reason) => {
                     no(reasons::SCALED_TO_ZERO, format!("It goes to sleep once the requests in flight are answered. {}", reason.sentence()))
@@ -70,7 +68,7 @@ impl PlanBuilder<'_> {
                 Phase::Stopping => no(reasons::SCALED_TO_ZERO, format!("Its pod on the node {} ends.", held.node)),
                 Phase::Admitted if !starts_after.is_empty() => {
                     let names: Vec<String> = starts_after.iter().map(|key| ObjectName::new(key).to_string()).collect();
-                    unknown(format!("It starts once these are Ready, which it depends on: {}.", names.join(", ")))
+                    unknown(format!("It starts once its dependencies are Ready: {}.", names.join(", ")))
                 }
                 Phase::Admitted => {
                     let reserved = format!("{} are reserved for it on the node {}.", memory_text(held.amounts.memory), held.node);
@@ -92,20 +90,20 @@ impl PlanBuilder<'_> {
     /// Whether the Deployment works, in the page's words.
     fn available(&self) -> Condition {
         if matches!(self.entry.as_deref(), Some(Entry::External)) {
-            return Condition::satisfied(AVAILABLE, reasons::DEPLOYED, "It runs elsewhere: nothing here says whether it works.");
+            return Condition::satisfied(AVAILABLE, reasons::DEPLOYED, "It runs outside of the cluster: its health is unknown.");
         }
         let Some(live) = self.deployment() else {
             return if self.runs() {
                 Condition::unknown(AVAILABLE, reasons::DEPLOYING, "Its Deployment isn't available yet.")
             } else {
-                Condition::no(AVAILABLE, reasons::SCALED_TO_ZERO, "It has no pods for now.")
+                Condition::no(AVAILABLE, reasons::SCALED_TO_ZERO, "It is scaled to zero.")
             };
         };
         let WorkloadHealth { condition, .. } =
             WorkloadHealth::observe(AVAILABLE, live, self.asking.snapshot.pods.iter(), AvailabilityPolicy::AsItSays);
         let is_stopped = live.observed.replicas == Some(0);
         match condition.status {
-            Some(true) if is_stopped => Condition::no(AVAILABLE, reasons::SCALED_TO_ZERO, "It has no pods for now."),
+            Some(true) if is_stopped => Condition::no(AVAILABLE, reasons::SCALED_TO_ZERO, "It is scaled to zero."),
             Some(true) => Condition::satisfied(AVAILABLE, reasons::DEPLOYED, condition.message),
             Some(false) => Condition::no(AVAILABLE, reasons::FAILED, condition.message),
             None => Condition::unknown(AVAILABLE, reasons::DEPLOYING, condition.message),

@@ -45,17 +45,17 @@ fn each_state_of_a_place_has_its_reason() {
     let starts_after = Entry::Placed { held: held(80, Phase::Admitted), unseen: false, starts_after: vec![key("tokens")] };
     let unseen = Entry::Placed { held: held(80, Phase::Admitted), unseen: true, starts_after: Vec::new() };
     for (entry, expected) in [
-        (Entry::Asleep, "Some(false) ScaledToZero: It sleeps, because nobody asks for it."),
+        (Entry::Asleep, "Some(false) ScaledToZero: It sleeps, because it has no requests."),
         (placed(Phase::Admitted), "Some(true) Admitted: 80Gi are reserved for it on the node n1."),
         (unseen, "Some(true) Admitted: 80Gi are reserved for it on the node n1. It is never put to sleep, because no gateway"),
-        (starts_after, "None Pending: It starts once these are Ready, which it depends on: ml/tokens."),
+        (starts_after, "None Pending: It starts once its dependencies are Ready: ml/tokens."),
         (
             placed(Phase::Draining(SleepReason::Idle)),
             "Some(false) ScaledToZero: It goes to sleep once the requests in flight are answered.",
         ),
         (placed(Phase::Stopping), "Some(false) ScaledToZero: Its pod on the node n1 ends."),
-        (waiting(true), "None Pending: It gets a place on the node n1 once others have gone. It needs 80Gi of memory (0 free)"),
-        (waiting(false), "Some(false) InsufficientMemory: Nearest is the node n1. It needs 80Gi of memory (0 free)"),
+        (waiting(true), "None Pending: It starts on the node n1 once others have ended. It needs 80Gi of memory (0 free)"),
+        (waiting(false), "Some(false) InsufficientMemory: The closest fit is the node n1. It needs 80Gi of memory (0 free)"),
         (Entry::Refused(Refusal::NoNodes), "Some(false) InsufficientMemory: No node has the labels of spec.nodeSelector"),
         (Entry::Refused(Refusal::NameTaken(key("other"))), "Some(false) Failed: The older model ml/other has the same spec.modelName"),
     ] {

@@ -109,7 +109,7 @@ impl PlanBuilder<'_> {
         let name = format!("{}{OWN_ROUTE}", self.service.name);
         let what = format!("the HTTPRoute {name}");
         let Some(planned) = self.routes.first() else {
-            return Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions say why.");
+            return Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions give the reason.");
         };
         let known = self.asking.snapshot.child(&HTTP_ROUTE, &name).and_then(|_| self.here(&HTTP_ROUTE, &name));
         match (known, planned.parents.first()) {
@@ -118,7 +118,7 @@ impl PlanBuilder<'_> {
                 refusal.unwrap_or_else(|| Condition::satisfied(HTTP_ROUTES, "Accepted", "The Gateways have taken the route."))
             }
             (None, Some(parent)) if found.objects.is_some() => gateways::not_reported(HTTP_ROUTES, &what, parent),
-            _ => Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions say why."),
+            _ => Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions give the reason."),
         }
     }
 
@@ -135,7 +135,7 @@ impl PlanBuilder<'_> {
             return Condition::no(POOL, "PoolNotFound", message);
         }
         if known.is_none() && found.objects.is_none() {
-            return Condition::unknown(POOL, "Blocked", "There is no pool yet: the other conditions say why.");
+            return Condition::unknown(POOL, "Blocked", "There is no pool yet: the other conditions give the reason.");
         }
         // Only a Gateway whose route leads to a pool says anything of it.
         let leading = self.routes.iter().filter(|route| route.pools.contains(&name)).flat_map(|route| &route.parents);

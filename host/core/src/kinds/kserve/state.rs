@@ -37,13 +37,13 @@ impl PlanBuilder<'_> {
         let combined = stopped.filter(|stopped| stopped.type_ == COMBINED).cloned();
         told.push(combined.unwrap_or_else(|| match self.service.notes.join(" ") {
             notes if notes.is_empty() => {
-                Condition::satisfied(COMBINED, "Combined", "The service, its base configurations and the presets make a whole.")
+                Condition::satisfied(COMBINED, "Combined", "The service, its base configurations and the presets are combined.")
             }
             notes => Condition::satisfied(COMBINED, "Ignored", notes).with_event(),
         }));
         told.push(match stopped {
             Some(stopped) if stopped.type_ == DECIDED => stopped.clone(),
-            None => Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."),
+            None => Condition::satisfied(DECIDED, "Decided", "The policies have decided."),
             Some(stopped) => Condition::unknown(DECIDED, "Blocked", format!("Waits for {}.", stopped.type_)),
         });
         let mut workloads: Vec<Condition> = WorkloadRole::ALL.into_iter().flat_map(|part| self.of_workload(part, found)).collect();
@@ -56,7 +56,7 @@ impl PlanBuilder<'_> {
         let of_workloads = WorkloadRole::ALL.map(|part| [part.condition(), part.of_workers()]).concat();
         for (type_, types, mut parts, well) in [
             (WORKLOADS, of_workloads, workloads, "All workloads are available."),
-            (ROUTER, vec![GATEWAYS_READY, HTTP_ROUTES, POOL, SCHEDULER_READY], router, "Requests find their way."),
+            (ROUTER, vec![GATEWAYS_READY, HTTP_ROUTES, POOL, SCHEDULER_READY], router, "The service is reachable."),
         ] {
             let former = self.former(&types, &parts);
             let all = all(type_, [&parts, &former], well);
@@ -99,7 +99,7 @@ impl PlanBuilder<'_> {
                 WorkloadHealth::being_created(part.condition(), resource, name)
             }
             (None, wanted) if wanted.is_some() || part == WorkloadRole::Main => {
-                let message = format!("There is no {} yet: the other conditions say why.", part.name());
+                let message = format!("There is no {} yet: the other conditions give the reason.", part.name());
                 WorkloadHealth::absent(Condition::unknown(part.condition(), "Blocked", message))
             }
             (None, _) => return Vec::new(),
@@ -136,7 +136,7 @@ impl PlanBuilder<'_> {
             None if !self.service.scheduled() => return None,
             None if found.objects.is_some() => WorkloadHealth::being_created(SCHEDULER_READY, &DEPLOYMENT, &name),
             None => {
-                let message = "There is no scheduler yet: the other conditions say why.";
+                let message = "There is no scheduler yet: the other conditions give the reason.";
                 WorkloadHealth::absent(Condition::unknown(SCHEDULER_READY, "Blocked", message))
             }
         };

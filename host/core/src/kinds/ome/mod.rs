@@ -133,7 +133,7 @@ impl StepResults {
 
 /// That the service is accepted, with what a user should know.
 fn accepted(notes: &[Note]) -> Condition {
-    let Some((first, _)) = notes.first() else { return Condition::satisfied(ACCEPTED, "Accepted", "The service says what can be done.") };
+    let Some((first, _)) = notes.first() else { return Condition::satisfied(ACCEPTED, "Accepted", "The spec is valid.") };
     let warning = notes.iter().map(|(reason, _)| *reason).find(|reason| *reason != KNATIVE_FEATURES);
     let texts: Vec<&str> = notes.iter().map(|(_, text)| text.as_str()).collect();
     let condition = Condition::satisfied(ACCEPTED, warning.unwrap_or(first), texts.join(" "));
@@ -192,7 +192,7 @@ impl PlanBuilder<'_> {
         found.revisions = made.revisions;
         found.workloads = made.workloads;
         found.objects = Some(made.objects);
-        self.conditions.push(Condition::satisfied(DECIDED, "Decided", "The policies have said what the objects look like."));
+        self.conditions.push(Condition::satisfied(DECIDED, "Decided", "The policies have decided."));
         Ok(())
     }
 

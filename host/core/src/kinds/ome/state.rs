@@ -254,7 +254,7 @@ impl ComponentHealth {
         let fares = if let Some(ObjectKey { resource, name, .. }) = planned {
             WorkloadHealth::being_created(part.condition(), resource, name)
         } else {
-            let message = format!("There is no {} yet: the conditions above say why.", part.name());
+            let message = format!("There is no {} yet: the other conditions give the reason.", part.name());
             WorkloadHealth::absent(Condition::unknown(part.condition(), "Blocked", message))
         };
         Self { fares, running: None, serving: None }

@@ -211,7 +211,7 @@ fn who_deletes_what_is_used_or_uses_what_is_deprecated_is_warned() {
         verdict.warnings
     };
     let deleted = asked("DELETE", ("ome.io", "v1beta1", "BaseModel"), Value::Null, model.clone());
-    let in_use = "the BaseModel phi is used by InferenceService chat/llama: existing pods stay, and changes wait until it is there again";
+    let in_use = "the BaseModel phi is used by InferenceService chat/llama: existing pods stay, and changes wait until it exists again";
     assert_eq!(warnings(&deleted), [in_use]);
     let deprecated = "the BaseModel phi is deprecated: plan to serve another";
     assert_eq!(warnings(&asked("CREATE", SERVICE, service.clone(), Value::Null)), [deprecated]);

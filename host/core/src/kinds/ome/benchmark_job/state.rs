@@ -51,9 +51,9 @@ impl PlanBuilder<'_> {
                 "Ready",
                 "The endpoint was known, and a service of the cluster was Ready, when the Job was created.",
             ),
-            DECIDED => Condition::satisfied(step, "Decided", "The policies have said what the objects look like."),
+            DECIDED => Condition::satisfied(step, "Decided", "The policies have decided."),
             _ => match self.spec_notes() {
-                notes if notes.is_empty() => Condition::satisfied(step, "Accepted", "The benchmark specifies what can be done."),
+                notes if notes.is_empty() => Condition::satisfied(step, "Accepted", "The spec is valid."),
                 notes => Condition::satisfied(step, "Ignored", notes.join(" ")).with_event(),
             },
         }

@@ -179,8 +179,8 @@ impl PlanBuilder<'_> {
 
 /// The conditions of the steps on the way to the objects, `stopped` among them.
 fn steps(stopped: Option<&Condition>) -> Vec<Condition> {
-    let accepted = || Condition::satisfied(ACCEPTED, "Accepted", "The job can be carried out as it is specified.");
-    let decided = || Condition::satisfied(DECIDED, "Decided", "The policies have decided what the objects look like.");
+    let accepted = || Condition::satisfied(ACCEPTED, "Accepted", "The spec is valid.");
+    let decided = || Condition::satisfied(DECIDED, "Decided", "The policies have decided.");
     match stopped {
         None => vec![accepted(), decided()],
         Some(stopped) if stopped.type_ == ACCEPTED => {
