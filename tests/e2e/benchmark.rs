@@ -133,7 +133,7 @@ async fn a_service_is_measured_once_it_is_ready_and_its_namespace_allows_it() {
     let done = reaches(&space, "own", "Completed").await;
     assert_eq!(
         message(&done, "EndpointReady"),
-        "The endpoint was known, and a service of the cluster was Ready, when the Job was created."
+        "The endpoint was resolved, and a service of the cluster was Ready, when the Job was created."
     );
     let pod = &space.get(&JOB, "own").await["spec"]["template"]["spec"];
     assert_eq!(pod["nodeSelector"], json!({format!("models.ome.io/{}.basemodel.model", space.0.name): "Ready"}));

@@ -38,7 +38,7 @@ impl Mismatch {
         match self {
             Self::Architecture => unequal("architecture", entry.architecture.as_deref(), model.architecture.as_deref()),
             Self::Quantization => unequal("quantization", entry.quantization.as_deref(), model.quantization.as_deref()),
-            Self::Format if entry.format.is_none() => "The runtime names no modelFormat, and so can't be matched with a model.".to_owned(),
+            Self::Format if entry.format.is_none() => "The runtime has no modelFormat, so it matches no model.".to_owned(),
             Self::Format => unequal("format", name_of(entry.format.as_ref()), model.format.as_ref().map(|format| format.name.as_str())),
             Self::Framework => {
                 unequal("framework", name_of(entry.framework.as_ref()), model.framework.as_ref().map(|framework| framework.name.as_str()))
@@ -69,7 +69,7 @@ pub fn matching<'a>(model: &Model, entries: &'a [SupportedModel]) -> Result<Vec<
     let sentence = mismatch.sentence(model, entry);
     let message = match entries.len() {
         1 => sentence,
-        several => format!("None of the runtime's {several} kinds of model matches. The closest: {sentence}"),
+        several => format!("None of the runtime's {several} supportedModelFormats matches. The closest: {sentence}"),
     };
     Err(reason(mismatch.code(), message))
 }
@@ -108,10 +108,10 @@ fn name_of(supported: Option<&Supported>) -> Option<&str> {
 
 fn unequal(what: &str, runtime: Option<&str>, model: Option<&str>) -> String {
     match (runtime, model) {
-        (Some(runtime), Some(model)) => format!("The runtime is for the {what} {runtime}, and the model's is {model}."),
-        (Some(runtime), None) => format!("The runtime is for the {what} {runtime}, and the model doesn't say its own."),
-        (None, Some(model)) => format!("The model's {what} is {model}, and the runtime names none."),
-        (None, None) => format!("Neither the runtime nor the model says its {what}."),
+        (Some(runtime), Some(model)) => format!("The runtime is for the {what} {runtime}, but the model's is {model}."),
+        (Some(runtime), None) => format!("The runtime is for the {what} {runtime}, but the model doesn't specify its own."),
+        (None, Some(model)) => format!("The model's {what} is {model}, but the runtime specifies none."),
+        (None, None) => format!("Neither the runtime nor the model specifies its {what}."),
     }
 }
 
@@ -129,7 +129,7 @@ fn versions(what: &str, supported: Option<&Supported>, model: Option<&Versioned>
             format!("The model's version {model} of the {what} {name} can't be read: it must look like 4, 4.43 or 4.43.0.")
         }
         Err(Incompatible::Unofficial) => {
-            format!("{subject} must equal the model's {model}, as pre-releases, builds and dev versions must.")
+            format!("{subject} must equal the model's {model}: pre-releases, builds and dev versions must match exactly.")
         }
         Err(Incompatible::Form) => {
             format!("{subject} can't be compared with the model's {model}: write both with as many parts, and both with a v or without.")

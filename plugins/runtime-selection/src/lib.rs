@@ -60,7 +60,7 @@ fn verdict(config: &Config, request: &Request, size: Option<&Size<'_>>, candidat
         if !candidate.models.iter().any(|entry| entry.auto_select == Some(true)) {
             return excluded(
                 "NotAutoSelected",
-                "The runtime is for services that name it: none of its kinds of model has autoSelect: true.",
+                "The runtime is for services that name it: none of its supportedModelFormats has autoSelect: true.",
             );
         }
         if best.as_ref().is_none_or(|best| best.score <= 0.0) {

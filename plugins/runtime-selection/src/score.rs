@@ -41,14 +41,14 @@ fn composition(best: &Best<'_>) -> String {
 
 /// The reason that goes with a runtime that can be chosen.
 pub fn reason_for_score(best: Option<&Best<'_>>) -> Reason {
-    reason("Score", best.map_or_else(|| "Score 0: all kinds of model that match have autoSelect: false.".to_owned(), composition))
+    reason("Score", best.map_or_else(|| "Score 0: all matching supportedModelFormats have autoSelect: false.".to_owned(), composition))
 }
 
 /// Why the score isn't enough to be chosen without being named.
 pub fn lacking(best: Option<&Best<'_>>) -> String {
     match best {
-        None => "All kinds of model that match have autoSelect: false, so the runtime must be named.".to_owned(),
-        Some(best) => format!("The score must be greater than 0 unless the runtime is named. {}", composition(best)),
+        None => "All matching supportedModelFormats have autoSelect: false, so spec.runtime must name the runtime.".to_owned(),
+        Some(best) => format!("The score must be greater than 0 unless spec.runtime names the runtime. {}", composition(best)),
     }
 }
 

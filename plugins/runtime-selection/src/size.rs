@@ -68,10 +68,9 @@ pub fn fit(model: Option<&Size<'_>>, smallest: Option<&str>, largest: Option<&st
         (None, largest) => format!("up to {}", largest.unwrap_or_default()),
     };
     if least.is_some_and(|least| size < least) || most.is_some_and(|most| size > most) {
-        return Err(reason("SizeOutOfRange", format!("The runtime takes models {range}, and this one has {}.", model.text)));
+        return Err(reason("SizeOutOfRange", format!("The runtime takes models {range}, but this model has {}.", model.text)));
     }
-    let distance = [least, most].into_iter().flatten().map(|end| (end - size).abs()).sum();
-    let message =
-        format!("The runtime takes models {range}, and this one has {}: {distance} parameters from the ends, together.", model.text);
+    let distance: f64 = [least, most].into_iter().flatten().map(|end| (end - size).abs()).sum();
+    let message = format!("The model's size {} fits the runtime's range {range}; distance to the ends: {}B.", model.text, distance / 1e9);
     Ok(Fit { distance, reason: Some(reason("SizeInRange", message)) })
 }

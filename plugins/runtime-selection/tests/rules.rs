@@ -130,8 +130,8 @@ fn the_closest_kind_is_told() {
     let closer = SupportedModel { framework: None, ..entry() };
     let also = SupportedModel { format: Some("onnx".into()), ..entry() };
     let verdict = ask(&Config::default(), model(), runtime(vec![other, closer, also]), false);
-    let sentence =
-        "None of the runtime's 3 kinds of model matches. The closest: The model's framework is transformers, and the runtime names none.";
+    let sentence = "None of the runtime's 3 supportedModelFormats matches. The closest: The model's framework is transformers, but the \
+                    runtime specifies none.";
     assert_eq!(verdict_line(&verdict), format!("FrameworkMismatch: {sentence}"));
 }
 

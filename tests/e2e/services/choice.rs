@@ -193,7 +193,7 @@ async fn a_runtime_that_goes_while_it_is_used_is_missed_and_what_runs_stays() {
     let said = space.says("named", "RuntimeSelected", "False", "RuntimeNotFound").await;
     assert!(said.contains("create it, or correct spec.runtime.name"), "{said}");
     let said = space.says("chosen", "RuntimeSelected", "False", "RuntimeUnsuitable").await;
-    assert!(said.contains("What runs stays") && said.contains(CHOOSE), "{said}");
+    assert!(said.contains("Existing objects stay unchanged") && said.contains(CHOOSE), "{said}");
 
     space.create(&SERVING_RUNTIME, "runtime", json!({"spec": simple_runtime()})).await;
     for (service, (pods, generation_before)) in ["named", "chosen"].into_iter().zip(running) {

@@ -187,8 +187,8 @@ fn failure(status: Status, spec: impl FnOnce() -> Spec) -> Option<PodFailure> {
 fn label_remedy(spec: &Spec) -> Option<String> {
     let (label, state) = spec.node_selector.iter().find(|(label, _)| is_node_label(label))?;
     Some(format!(
-        "The pod requires a node with the label {label}={state}, which the model agent sets on nodes that have the model's files. Where no agent \
-         runs, label each node that has them: `kubectl label node NODE {label}={state}`. These nodes lack the label: \
+        "The pod requires a node with the label {label}={state}, which the model agent sets on nodes that have the model's files. If no \
+         agent runs, label each node that has them: `kubectl label node NODE {label}={state}`. These nodes lack the label: \
          `kubectl get nodes --selector '{label}!={state}'`"
     ))
 }
@@ -245,9 +245,9 @@ mod tests {
         assert_eq!(
             message(ours.clone(), unselected),
             "The pod waits for a node: 0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. The pod requires a node \
-             with the label models.ome.io/chat.basemodel.llama=Ready, which the model agent sets on nodes that have the model's files. Where no \
-             agent runs, label each node that has them: `kubectl label node NODE models.ome.io/chat.basemodel.llama=Ready`. These nodes lack \
-             the label: `kubectl get nodes --selector 'models.ome.io/chat.basemodel.llama!=Ready'`"
+             with the label models.ome.io/chat.basemodel.llama=Ready, which the model agent sets on nodes that have the model's files. If \
+             no agent runs, label each node that has them: `kubectl label node NODE models.ome.io/chat.basemodel.llama=Ready`. These nodes \
+             lack the label: `kubectl get nodes --selector 'models.ome.io/chat.basemodel.llama!=Ready'`"
         );
         // It isn't the label that keeps the pod from these nodes.
         let full = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";

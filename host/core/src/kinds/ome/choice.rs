@@ -35,12 +35,12 @@ impl PlanBuilder<'_> {
             (Some(reference), model) => self.named_runtime(&reference, model).map(Some),
             (None, Some(model)) => self.chosen(model).map(Some),
             (None, None) if self.service.model_uri().is_some() && !self.service.brings_containers() => {
-                let message = "The model comes from a storage URI, of which nothing is known that a runtime could be chosen by: name one \
-                               (spec.runtime, or spec.predictor.model.runtime), or a model (spec.model).";
+                let message = "The model comes from a storage URI, so no runtime can be selected for it: set spec.runtime (or \
+                               spec.predictor.model.runtime), or spec.model.";
                 Err(PlanError::new(RUNTIME_SELECTED, "NoSupportingRuntime", message, "NoSupportingRuntime"))
             }
             (None, None) => {
-                let message = "The service names neither a model nor a runtime: its engine says everything.";
+                let message = "The service names neither a model nor a runtime: its engine is complete.";
                 self.conditions.push(Condition::satisfied(RUNTIME_SELECTED, "NoRuntime", message));
                 self.up_to_date("NoRuntime", "No runtime is in use.");
                 Ok(None)
@@ -71,7 +71,7 @@ impl PlanBuilder<'_> {
         let kind = &runtime.candidate.kind;
         if let Some(protocol) = self.service.protocol.as_ref().filter(|protocol| !speaks(&runtime.candidate, protocol)) {
             let message = format!(
-                "The {kind} {name} doesn't speak {protocol}, which spec.predictor.model.protocolVersion asks for; it speaks {}.",
+                "The {kind} {name} doesn't support the protocol {protocol} of spec.predictor.model.protocolVersion, only {}.",
                 runtime.candidate.protocols.join(", ")
             );
             return stopped("ProtocolNotSupported", message, "NoSupportingRuntime");
@@ -81,8 +81,7 @@ impl PlanBuilder<'_> {
             let decision = self.judge(model, candidates, true)?;
             if let Some(Judged::Excluded { reason, .. }) = decision.answer.judged.first() {
                 let why = sentence(&reason.message);
-                let message =
-                    format!("The {kind} {name}, which spec.runtime names, can't serve the model: {why} Name another, or mend it.");
+                let message = format!("The {kind} {name}, which spec.runtime names, can't serve the model: {why} Name another, or fix it.");
                 let failure = if runtime.candidate.disabled { "RuntimeDisabled" } else { "NoSupportingRuntime" };
                 return stopped(&reason.code, message, failure);
             }
@@ -133,7 +132,7 @@ impl PlanBuilder<'_> {
         self.asking.reads.insert(Read::Object(ObjectKey { resource, namespace: chosen.namespace.clone(), name: chosen.name.clone() }));
         let runtime = self.snapshot.runtimes.all.get(&chosen.namespace, &chosen.name).cloned();
         // Candidates and runtimes are of one snapshot, so it is there.
-        runtime.ok_or_else(|| PlanError::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime is gone.", "RuntimeNotRecognized"))
+        runtime.ok_or_else(|| PlanError::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime no longer exists.", "RuntimeNotRecognized"))
     }
 
     /// The choice that the engine was made with, for a status that has no place for it, or was lost.
@@ -165,15 +164,15 @@ impl PlanBuilder<'_> {
         let why = match place.and_then(|place| selection.judged.get(place)) {
             Some(Judged::Eligible(_)) => return Ok(place),
             Some(Judged::Excluded { reason, .. }) => sentence(&reason.message),
-            None => "It is gone.".to_owned(),
+            None => "It no longer exists.".to_owned(),
         };
         if self.snapshot.children.is_empty() {
             return Ok(None);
         }
         let text = |field: &str| former[field].as_str().unwrap_or_default().to_owned();
         let message = format!(
-            "What runs stays, but the {} {} that it runs with no longer suits: {why} Mend the runtime, or ask for another by giving the \
-             annotation {CHOOSE_RUNTIME} a new value.",
+            "Existing objects stay unchanged, but their {} {} no longer suits the model: {why} Fix the runtime, or set the annotation \
+             {CHOOSE_RUNTIME} to a new value to select another.",
             text("kind"),
             text("name"),
         );
@@ -207,7 +206,7 @@ impl PlanBuilder<'_> {
         self.conditions.push(match second {
             Some(second) => {
                 let message = format!(
-                    "The {} and the {} suit the model equally well (score {}): the first was taken by its name. Give one a higher priority, \
+                    "The {} and the {} suit the model equally well (score {}): the first by name was selected. Give one a higher priority, \
                      or name it in spec.runtime.",
                     name(place),
                     name(*second),
@@ -215,14 +214,14 @@ impl PlanBuilder<'_> {
                 );
                 Condition::satisfied(RUNTIME_SELECTED, "Tie", message).with_event()
             }
-            None => Condition::satisfied(RUNTIME_SELECTED, "Selected", format!("The {} was chosen.", name(place))),
+            None => Condition::satisfied(RUNTIME_SELECTED, "Selected", format!("The {} was selected.", name(place))),
         });
         if place == best {
-            self.up_to_date("Best", "No other runtime suits the model better.");
+            self.up_to_date("Best", "The runtime is the best match for the model.");
         } else {
             let message = format!(
-                "The {} suits the model better now: its score is {}, and that of the {} in use {}. It is taken when the service's spec \
-                 changes, or when the annotation {CHOOSE_RUNTIME} gets a new value.",
+                "The {} suits the model better now: its score is {}, and the score of the {} in use is {}. It is selected when the \
+                 service's spec or the annotation {CHOOSE_RUNTIME} changes.",
                 name(best),
                 score(best),
                 name(place),
@@ -243,7 +242,7 @@ fn with_protocol<'s>(selection: &'s Selection, candidates: &[Candidate], protoco
     let mut selection = selection.clone();
     for (candidate, judged) in candidates.iter().zip(&mut selection.judged).filter(|(candidate, _)| !speaks(candidate, protocol)) {
         let message = format!(
-            "it doesn't speak {protocol}, which spec.predictor.model.protocolVersion asks for, but {}",
+            "it doesn't support the protocol {protocol} of spec.predictor.model.protocolVersion, only {}",
             candidate.protocols.join(", ")
         );
         *judged = Judged::Excluded { plugin: None, reason: Reason { code: "ProtocolNotSupported".to_owned(), message } };
@@ -286,7 +285,7 @@ fn nothing_suits(candidates: &[Candidate], selection: &Selection) -> String {
     });
     let excluded: Vec<String> = excluded.collect();
     if excluded.is_empty() {
-        return "There is no ServingRuntime in the namespace, nor any ClusterServingRuntime: create one.".to_owned();
+        return "There is neither a ServingRuntime in the namespace nor a ClusterServingRuntime: create one.".to_owned();
     }
     let more = match excluded.len().saturating_sub(MAX_RUNTIMES_LISTED) {
         0 => String::new(),

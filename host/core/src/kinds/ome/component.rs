@@ -271,7 +271,8 @@ impl PlanBuilder<'_> {
         };
         if let Some(longest) = longest.filter(|longest| self.service.name.len() > *longest) {
             let message = format!(
-                "The name {} has more than {longest} characters, the most for a service of several nodes: its groups are named after it. Make the service anew under another name.",
+                "The name {} has more than {longest} characters, the maximum for a service of several nodes, whose groups are named after \
+                 it. Recreate the service under another name.",
                 self.service.name
             );
             return Err(PlanError::new(ACCEPTED, "InvalidName", message, "InvalidPredictorSpec"));
@@ -285,12 +286,13 @@ impl PlanBuilder<'_> {
         let name = format!("{}-{}", self.service.name, part.name());
         if extras.on_one_node() {
             let several = if scaling.most() > 1 || mode.size() > 1 {
-                "it may have several pods, and those on other nodes wait"
+                "several pods may run, and those on other nodes stay pending"
             } else {
-                "a pod goes before the next one comes"
+                "a pod ends before its replacement starts"
             };
             let text = format!(
-                "The claim {name} of the {} can be mounted on one node at a time: {several}. Give storage.ome.io/access-mode ReadWriteMany to have it otherwise.",
+                "The claim {name} of the {} can be mounted on one node at a time: {several}. To avoid this, set \
+                 storage.ome.io/access-mode to ReadWriteMany.",
                 part.name()
             );
             notes.push((ONE_NODE, text));

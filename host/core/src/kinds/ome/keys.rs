@@ -78,6 +78,6 @@ fn storage(annotations: &Annotations<'_>) -> Result<Option<StorageRequest>, Box<
     match (class, size, mode) {
         (None, None, None) => Ok(None),
         (class, Some(size), mode) => Ok(Some(StorageRequest { class, size, mode: mode.map_or("ReadWriteOnce", |(mode, _)| mode) })),
-        _ => Err(invalid(format!("The annotations ask for storage without a size: give {}, such as 100Gi.", STORAGE_SIZE.key))),
+        _ => Err(invalid(format!("The annotations request storage without a size: set {}, such as 100Gi.", STORAGE_SIZE.key))),
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn choose_mode(
         if grouped {
             let place = capital(&annotation.place);
             let (mode, name) = (&annotation.value, part.name());
-            notes.push((OVERRIDDEN, format!("{place} says {mode}, so the leader and the workers of the {name} are left out.")));
+            notes.push((OVERRIDDEN, format!("{place} is {mode}, so the leader and the workers of the {name} are ignored.")));
         }
     };
     match annotations.get(MODE) {
@@ -49,7 +49,8 @@ pub(super) fn choose_mode(
                 Ok(Mode::Raw)
             }
             "Serverless" if !alone => Err(refused(format!(
-                "{} says Serverless, and the service has a decoder: an engine and a decoder that need one another can't be scaled to zero apart. Say RawDeployment or MultiNode.",
+                "{} is Serverless, but an engine and a decoder depend on each other and can't be scaled to zero separately: set \
+                 RawDeployment or MultiNode.",
                 capital(&annotation.place)
             ))),
             "Serverless" => {
@@ -57,7 +58,7 @@ pub(super) fn choose_mode(
                 Ok(Mode::Serverless)
             }
             "MultiNode" | "MultiNodeRayVLLM" if !grouped => Err(invalid(format!(
-                "{} says {}, and neither the service nor the runtime says how many workers: set spec.{}.worker.size.",
+                "{} is {}, but neither the service nor the runtime sets the number of workers: set spec.{}.worker.size.",
                 capital(&annotation.place),
                 annotation.value,
                 part.name()
@@ -107,11 +108,11 @@ pub(super) fn suits(
     for (field, other, by_service, by_runtime, said) in asked {
         if by_service {
             return Err(refused(format!(
-                "{field} of the {name} can't be followed in its mode {its_mode}: leave it out, or set the annotation {MODE} to {other}."
+                "{field} of the {name} has no effect in its mode {its_mode}: remove it, or set the annotation {MODE} to {other}."
             )));
         }
         if by_runtime && !said {
-            notes.push((NOT_HONOURED, format!("The runtime's {field} of the {name} counts for nothing in the mode {its_mode}.")));
+            notes.push((NOT_HONOURED, format!("The runtime's {field} of the {name} has no effect in the mode {its_mode}.")));
         }
     }
     Ok(())
@@ -126,16 +127,18 @@ pub(super) fn check_modes_together(components: &[DeployedComponent], routed: boo
             && component.mode != Mode::Serverless
             && !(routed && Some(component.part) == entry)
         {
-            let text =
-                format!("timeoutSeconds of the {name} counts for nothing: only a Gateway's route to what stands in front ends requests.");
+            let text = format!(
+                "timeoutSeconds of the {name} has no effect: only a Gateway's route to the service's entry component times out requests."
+            );
             notes.push((NOT_HONOURED, text));
         }
     }
     let router = components.iter().any(|component| component.part == ComponentKind::Router && component.mode != Mode::Serverless);
     let past = components.iter().any(|component| router && component.part == ComponentKind::Engine && component.mode == Mode::Serverless);
     if past {
-        let text = "A router that finds the engine's pods by their labels asks them past Knative, which counts no request then: the engine stays at \
-                    its fewest replicas, and doesn't come back from zero. Have the router ask the engine's URL, or give the engine minReplicas 1.";
+        let text = "A router that finds the engine's pods by their labels bypasses Knative, which then counts no requests: the engine \
+                    stays at its minimum of replicas, and doesn't scale up from zero. Configure the router with the engine's URL, or set \
+                    the engine's minReplicas to 1.";
         notes.push((PAST_KNATIVE, text.to_owned()));
     }
 }

@@ -22,7 +22,7 @@ impl PlanBuilder<'_> {
         let Some(reference) = self.service.model.clone() else {
             self.conditions.push(match self.service.model_uri() {
                 Some(uri) => Condition::satisfied(MODEL_READY, "StorageUri", format!("The model comes from {uri}.")),
-                None => Condition::satisfied(MODEL_READY, "NoModel", "The service names no model, so its containers bring their own."),
+                None => Condition::satisfied(MODEL_READY, "NoModel", "The service names no model, so its containers provide their own."),
             });
             return Ok(None);
         };
@@ -47,12 +47,12 @@ impl PlanBuilder<'_> {
         }
         let warning = model.is_deprecated.then(|| format!("The {kind} {name} is deprecated: plan to serve another model."));
         if let Some(uri) = self.service.model_uri() {
-            let message = format!("The {kind} {name} is taken from {uri}, whatever nodes have it.");
+            let message = format!("The {kind} {name} is downloaded from {uri}, even if nodes hold it.");
             self.conditions.push(ready("StorageUri", message, warning));
             return Ok(Some(Arc::clone(model)));
         }
         if self.serves_merged_weight() {
-            let message = format!("A merged weight is served in place of the {kind} {name}, whatever nodes have that.");
+            let message = format!("A merged weight is served in place of the {kind} {name}, even if nodes hold that model.");
             self.conditions.push(ready("MergedWeight", message, warning));
             return Ok(Some(Arc::clone(model)));
         }
@@ -63,7 +63,7 @@ impl PlanBuilder<'_> {
                     [] => format!("The {kind} {name} has failed: see its condition Ready."),
                     nodes => {
                         let nodes = nodes.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
-                        format!("No node could fetch the {kind} {name}: it failed on {nodes}.")
+                        format!("No node could download the {kind} {name}: it failed on {nodes}.")
                     }
                 };
                 return stopped("ModelFailed", message);
@@ -73,7 +73,8 @@ impl PlanBuilder<'_> {
                 let state = json!(state);
                 let state = state.as_str().unwrap_or_default();
                 let message = format!(
-                    "The {kind} {name} is {state}: the service continues once its status.state is Ready. `kubectl describe {}` shows how far it is.",
+                    "The {kind} {name} is {state}: the service continues once its status.state is Ready. Run `kubectl describe {}` to see \
+                     its progress.",
                     kubectl_name(model)
                 );
                 return stopped("ModelNotReady", message);
@@ -117,7 +118,7 @@ impl PlanBuilder<'_> {
             let refused = |message| Err(PlanError::new(ACCEPTED, "NotSupported", message, "InvalidPredictorSpec"));
             if weights.len() > 1 {
                 let remedy = "name only this one in spec.model.fineTunedWeights";
-                return refused(format!("{whole}, which replaces the base model and takes no other weights: {remedy}."));
+                return refused(format!("{whole}, which replaces the base model and can't be combined with other weights: {remedy}."));
             }
             if let Some(uri) = self.service.model_uri() {
                 return refused(format!("{whole}, and the service takes its model from {uri}: remove one of the two."));
@@ -162,7 +163,7 @@ fn unreported(model: &ModelView) -> String {
     }
     format!(
         "The {kind} {name} has no state on any node yet. The model agents report it, and the controller writes it if the flag \
-         --model-agent-namespace is set. Where no agent runs, label each node that has the model's files: `kubectl label node NODE {}=Ready`. \
+         --model-agent-namespace is set. If no agent runs, label each node that has the model's files: `kubectl label node NODE {}=Ready`. \
          Then set the state: {set_state}.",
         node_label(namespace, name)
     )
@@ -175,10 +176,10 @@ fn weight_key(name: &str) -> ObjectKey {
 /// Why a weight can't be served with a model, as a reason and a message.
 fn unusable(name: &str, weight: &WeightView, model: Option<&ModelView>) -> Option<(&'static str, String)> {
     if weight.disabled {
-        return Some(("WeightDisabled", format!("The FineTunedWeight {name} is disabled: enable it (spec.disabled), or leave it out.")));
+        return Some(("WeightDisabled", format!("The FineTunedWeight {name} is disabled: enable it (spec.disabled), or remove it.")));
     }
     if weight.state == Some(LifeCycleState::Failed) {
-        return Some(("WeightFailed", format!("The FineTunedWeight {name} has failed: its status says why.")));
+        return Some(("WeightFailed", format!("The FineTunedWeight {name} has failed: its status gives the reason.")));
     }
     let (namespace, tuned) = &weight.tuned;
     let same = model.is_some_and(|model| {
@@ -186,7 +187,9 @@ fn unusable(name: &str, weight: &WeightView, model: Option<&ModelView>) -> Optio
         model.model.name == *tuned && (namespace.is_empty() || model.model.namespace == *namespace)
     });
     (!same).then(|| {
-        let message = format!("The FineTunedWeight {name} was made of the model {tuned}: name that in spec.model.name, or another weight.");
+        let message = format!(
+            "The FineTunedWeight {name} was tuned from the model {tuned}: set spec.model.name to that model, or use another weight."
+        );
         ("WeightOfAnotherModel", message)
     })
 }

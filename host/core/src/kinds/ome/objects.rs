@@ -273,14 +273,15 @@ impl PlanBuilder<'_> {
         let part = component.part.name();
         let knative::Fitted { spec, features } = knative::fit(spec, main).map_err(|fields| {
             refused(format!(
-                "Knative takes no pods of the {part} with {}: leave that out, or take the mode RawDeployment.",
+                "Knative accepts no pods of the {part} with {}: remove that, or set the mode RawDeployment.",
                 fields.join(", ")
             ))
         })?;
         if !features.is_empty() {
             let features: Vec<_> = features.into_iter().collect();
             let message = format!(
-                "Knative takes the pods of the {part} only with these features enabled (ConfigMap config-features of knative-serving): {}.",
+                "Knative accepts the pods of the {part} only with these features enabled (ConfigMap config-features of knative-serving): \
+                 {}.",
                 features.join(", ")
             );
             self.notes.push((KNATIVE_FEATURES, message));

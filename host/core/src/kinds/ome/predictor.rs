@@ -30,8 +30,8 @@ impl Predictor {
         };
         if ["model", "runtime", "engine", "decoder"].iter().any(|field| spec.get(field).is_some_and(|value| !value.is_null())) {
             return Err(invalid(
-                "The service has a predictor, which is deprecated, beside engine, decoder, model or runtime: move what it says there, and \
-                 remove it."
+                "The service has the deprecated spec.predictor beside engine, decoder, model or runtime: move its fields there, and remove \
+                 it."
                     .to_owned(),
             ));
         }
@@ -51,7 +51,9 @@ impl Predictor {
         let group = || "ome.io".to_owned();
         let base = text("baseModel");
         if base.is_none() && !weights.is_empty() {
-            return Err(invalid("spec.predictor.model names fineTunedWeights and no baseModel: give the model that was tuned.".to_owned()));
+            return Err(invalid(
+                "spec.predictor.model names fineTunedWeights but no baseModel: set it to the model that was tuned.".to_owned(),
+            ));
         }
         Ok(Some(Self {
             model: base.map(|name| ModelRef { name, kind: "ClusterBaseModel".to_owned(), api_group: group(), fine_tuned_weights: weights }),

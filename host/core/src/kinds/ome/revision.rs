@@ -37,7 +37,7 @@ impl PlanBuilder<'_> {
         let sorted: Vec<Value> = templates.iter().map(sorted).collect();
         let hash = Digest::of_value(&(sorted, component.mode.size())).map(|digest| digest.short());
         let hash = hash.map_err(|error| {
-            PlanError::new(DECIDED, "InvalidTemplate", format!("The pods' template has no JSON: {error}."), "RuntimeUnhealthy")
+            PlanError::new(DECIDED, "InvalidTemplate", format!("The pod template can't be serialized: {error}."), "RuntimeUnhealthy")
         })?;
         let mut known = History::default();
         for live in component.part.workloads(self.snapshot) {

@@ -69,7 +69,7 @@ pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
     if let (Some(said), Some((value, annotation))) = (said, annotation)
         && said != *value
     {
-        let text = format!("spec.{}.{field} is {said}, so {} ({value}) counts for nothing.", part.name(), annotation.place);
+        let text = format!("spec.{}.{field} is {said}, so {} ({value}) is ignored.", part.name(), annotation.place);
         notes.push((OVERRIDDEN, text));
     }
 }
@@ -105,7 +105,7 @@ impl PlanBuilder<'_> {
             && most < least
         {
             return Err(invalid(format!(
-                "The {} is to have at least {least} and at most {most} replicas: lower minReplicas or raise maxReplicas.",
+                "The {} has the minimum {least} and the maximum {most} of replicas: lower minReplicas or raise maxReplicas.",
                 part.name()
             )));
         }
@@ -120,7 +120,8 @@ impl PlanBuilder<'_> {
             Mode::Serverless => {
                 if class.is_some_and(|class| class != "hpa") || wants_keda {
                     let text = format!(
-                        "Knative scales the {} in the mode Serverless, so what asks for another autoscaler (kedaConfig, {ENABLE_KEDA}, {CLASS}) counts for nothing.",
+                        "Knative scales the {} in the mode Serverless, so what asks for another autoscaler (kedaConfig, {ENABLE_KEDA}, \
+                         {CLASS}) is ignored.",
                         part.name()
                     );
                     notes.push((OVERRIDDEN, text));
@@ -131,13 +132,14 @@ impl PlanBuilder<'_> {
             }
             Mode::Ray(_) if least != 1 => {
                 return Err(refused(format!(
-                    "The {} is to have {least} replicas at the least, and on Ray it has one: give 1, make several services, or take the mode MultiNode.",
+                    "minReplicas of the {} is {least}, but on Ray it has one replica: set 1, create several services, or set the mode \
+                     MultiNode.",
                     part.name()
                 )));
             }
             Mode::Ray(_) => {
                 if most.is_some_and(|most| most > 1) || class.is_some() || wants_keda {
-                    notes.push((OVERRIDDEN, format!("On Ray the {} has one replica, which nothing scales.", part.name())));
+                    notes.push((OVERRIDDEN, format!("On Ray the {} has one replica and isn't scaled.", part.name())));
                 }
                 return Ok((Scaling::Fixed(1), false));
             }
@@ -159,7 +161,7 @@ impl PlanBuilder<'_> {
         }
         if least == 0 {
             return Err(invalid(format!(
-                "The {} is to have 0 replicas at the least, which takes KEDA or the mode Serverless: give 1, or set kedaConfig.enableKeda.",
+                "minReplicas of the {} is 0, which requires KEDA or the mode Serverless: set 1, or set kedaConfig.enableKeda.",
                 part.name()
             )));
         }
@@ -219,7 +221,10 @@ impl PlanBuilder<'_> {
             layers.iter().find_map(|layer| field(layer).as_ref().filter(|text| !text.is_empty())).cloned()
         };
         let missing = |field: &str| {
-            invalid(format!("KEDA is to scale the {}, and kedaConfig.{field} is missing in the service and in the runtime.", part.name()))
+            invalid(format!(
+                "KEDA scales the {}, but kedaConfig.{field} is missing in the service and in the runtime: set it.",
+                part.name()
+            ))
         };
         let server = text(|keda| &keda.prom_server_address).ok_or_else(|| missing("promServerAddress"))?;
         let query = text(|keda| &keda.custom_prom_query).ok_or_else(|| missing("customPromQuery"))?;
@@ -281,8 +286,7 @@ fn metric(
         "memory" => "memory",
         other => {
             return Err(invalid(format!(
-                "The {} is to be scaled by {other}, which a HorizontalPodAutoscaler can't see: give cpu or memory, or let KEDA scale by a \
-                 query (kedaConfig).",
+                "A HorizontalPodAutoscaler can't scale the {} by {other}: set cpu or memory, or let KEDA scale by a query (kedaConfig).",
                 part.name()
             )));
         }

@@ -33,13 +33,13 @@ impl KnativeSettings<'_> {
         if let (Some(said), Some(theirs)) = (&of_field, &theirs)
             && said != theirs
         {
-            let text = format!("spec.{part}.{field} is {said}, so the annotation {KNATIVE}{name} ({theirs}) counts for nothing.");
+            let text = format!("spec.{part}.{field} is {said}, so the annotation {KNATIVE}{name} ({theirs}) is ignored.");
             self.notes.push((OVERRIDDEN, text));
         }
         if let (None, Some(theirs), Some((said, annotation))) = (&of_field, &theirs, &ome)
             && said != theirs
         {
-            let text = format!("The annotation {KNATIVE}{name} is {theirs}, so {} ({said}) counts for nothing.", annotation.place);
+            let text = format!("The annotation {KNATIVE}{name} is {theirs}, so {} ({said}) is ignored.", annotation.place);
             self.notes.push((OVERRIDDEN, text));
         }
         if let Some(value) = of_field.or(theirs).or(ome.map(|(said, _)| said)).or(other) {
@@ -81,7 +81,7 @@ pub(super) fn knative(
         && most < least
     {
         return Err(invalid(format!(
-            "The {} is to have at least {least} and at most {most} replicas: lower minReplicas or raise maxReplicas.",
+            "The {} has the minimum {least} and the maximum {most} of replicas: lower minReplicas or raise maxReplicas.",
             part.name()
         )));
     }
@@ -97,18 +97,15 @@ pub(super) fn knative(
     let metric = telling.told.get("metric").cloned();
     let by_resources = matches!(metric.as_deref(), Some("cpu" | "memory"));
     if metric.as_deref() == Some("gpu-utilization") {
-        return Err(refused(format!(
-            "The {} is to be scaled by gpu-utilization, which Knative can't see: give concurrency, rps, cpu or memory.",
-            part.name()
-        )));
+        return Err(refused(format!("Knative can't scale the {} by gpu-utilization: set concurrency, rps, cpu or memory.", part.name())));
     }
     if by_resources && asleep && by_runtime {
         telling.told.remove("metric");
-        let text = format!("The runtime's scaleMetric of the {} counts for nothing: at zero nothing can be seen of it.", part.name());
+        let text = format!("The runtime's scaleMetric of the {} is ignored: it can't be measured at zero replicas.", part.name());
         telling.notes.push((NOT_HONOURED, text));
     } else if by_resources && asleep {
         return Err(refused(format!(
-            "The {} is to be scaled to zero by its CPU or memory, of which nothing can be seen at zero: give concurrency or rps.",
+            "The {} scales to zero, where its CPU and memory can't be measured: set concurrency or rps.",
             part.name()
         )));
     } else if by_resources {

@@ -107,8 +107,8 @@ impl Service {
         let name = &self.name;
         if name.len() > MAX_NAME_LENGTH || !words::service_name(name) {
             let message = format!(
-                "The name {name} can't be that of a Service: it begins with a lower-case letter, has lower-case letters, digits and -, and \
-                 {MAX_NAME_LENGTH} characters at most. Make the service anew under another name."
+                "The name {name} is not valid for a Service: it must start with a lower-case letter, and consist of at most \
+                 {MAX_NAME_LENGTH} lower-case letters, digits and -. Recreate the service under another name."
             );
             return refused("InvalidName", message);
         }
@@ -116,7 +116,7 @@ impl Service {
             let weights = &model.fine_tuned_weights;
             if weights.len() > MAX_WEIGHTS {
                 let message = format!(
-                    "spec.model.fineTunedWeights names {} weights, and a service serves up to {MAX_WEIGHTS}: create another service for some of them.",
+                    "spec.model.fineTunedWeights names {} weights; the limit is {MAX_WEIGHTS}: create another service for some of them.",
                     weights.len()
                 );
                 return refused("NotSupported", message);
@@ -143,7 +143,7 @@ impl Service {
             return refused("InvalidReference", message);
         }
         if self.model.is_none() && self.runtime.is_none() && self.engine.is_none() {
-            return refused("NothingToServe", "The service says neither a model nor a runtime nor an engine: set spec.model.".to_owned());
+            return refused("NothingToServe", "The service has neither a model nor a runtime nor an engine: set spec.model.".to_owned());
         }
         Ok(())
     }

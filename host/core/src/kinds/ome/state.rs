@@ -95,15 +95,15 @@ impl PlanBuilder<'_> {
         if let Some(serving) = self.served(found) {
             return match serving.url {
                 Some(url) => Condition::satisfied(INGRESS, "Knative", format!("Knative serves it at {url}.")),
-                None => Condition::unknown(INGRESS, "Knative", "Knative hasn't said yet where it serves it."),
+                None => Condition::unknown(INGRESS, "Knative", "Knative has not reported a URL yet."),
             };
         }
         let Some(gateway) = &self.settings.gateway else {
-            let message = "No Gateway is configured (--gateway): the service is reached within the cluster, by its Service.";
+            let message = "No Gateway is configured (--gateway): the service is reachable within the cluster, at its Service.";
             return Condition::satisfied(INGRESS, "ClusterLocal", message);
         };
         if let Some((reason, message)) = questions::missing_kind(self.snapshot, "configured Gateway", &HTTP_ROUTE) {
-            return Condition::no(INGRESS, reason, format!("{message} Meanwhile the service is reached within the cluster."));
+            return Condition::no(INGRESS, reason, format!("{message} Meanwhile the service is reachable within the cluster."));
         }
         let parent = Parent::gateway(&gateway.namespace, &gateway.name);
         let name = self.service_name();
@@ -114,7 +114,7 @@ impl PlanBuilder<'_> {
             return if found.objects.is_some() { gateways::not_reported(INGRESS, "the route", &parent) } else { blocked() };
         };
         let taken = || {
-            Condition::satisfied(INGRESS, "Accepted", format!("The Gateway {}/{} has taken the route.", gateway.namespace, gateway.name))
+            Condition::satisfied(INGRESS, "Accepted", format!("The Gateway {}/{} has accepted the route.", gateway.namespace, gateway.name))
         };
         gateways::refusal(INGRESS, "the route", known, &[parent]).unwrap_or_else(taken)
     }

@@ -88,7 +88,7 @@ impl Arguments {
             return Ok(());
         }
         Err(format!(
-            "The command line of genai-bench has {bytes} bytes, and at most {MAX_BYTES} are allowed: shorten spec.trafficScenarios, \
+            "The command line of genai-bench has {bytes} bytes; the limit is {MAX_BYTES}: shorten spec.trafficScenarios, \
              spec.numConcurrency or spec.additionalRequestParams."
         ))
     }

@@ -70,7 +70,7 @@ impl PlanBuilder<'_> {
         };
         let Some(model_name) = reference.model_name.clone().or_else(|| served.model_name.clone()) else {
             let message = format!(
-                "The command line of the {kind} {name} doesn't say which name it serves the model under: create the benchmark again with \
+                "The command line of the {kind} {name} doesn't specify the name of the served model: recreate the benchmark with \
                  spec.endpoint.inferenceService.modelName."
             );
             return stopped("ModelNameUnknown", message);
@@ -83,7 +83,7 @@ impl PlanBuilder<'_> {
             return stopped("TokenizerUnknown", message);
         };
         let Some(backend) = backend(&accepted.task, &served) else {
-            let message = format!("The task {} needs vLLM or SGLang, and the engine of the {kind} {name} is neither.", accepted.task);
+            let message = format!("The task {} needs vLLM or SGLang, but the engine of the {kind} {name} is neither.", accepted.task);
             return stopped("TaskNotSupported", message);
         };
         Ok(Endpoint { url, backend, model_name, tokenizer, served })
@@ -120,7 +120,7 @@ impl PlanBuilder<'_> {
         let why = match ready.filter(is_of_now) {
             Some(ready) if ready["status"] == "True" => return Ok(()),
             Some(ready) => ready["message"].as_str().unwrap_or_default().trim_end_matches('.').to_owned(),
-            None => "its status doesn't say so yet".to_owned(),
+            None => "its status doesn't report it yet".to_owned(),
         };
         // Of a service that somebody else grants, the reasons are its owner's.
         let why =
@@ -169,7 +169,7 @@ fn from_url(accepted: &Accepted, endpoint: &Url) -> Result<Endpoint, Box<PlanErr
     };
     let of_name = || is_repository(&model_name).then(|| model_name.clone());
     let Some(tokenizer) = accepted.spec.tokenizer.clone().or_else(of_name) else {
-        let message = "The tokenizer is unknown, because spec.endpoint.endpoint.modelName is no Hugging Face repository (ORG/MODEL): set \
+        let message = "The tokenizer is unknown, because spec.endpoint.endpoint.modelName is not a Hugging Face repository (ORG/MODEL): set \
                        spec.tokenizer to one, or to a path that spec.podOverride mounts.";
         return stopped("TokenizerUnknown", message);
     };

@@ -99,7 +99,7 @@ impl Kind for BenchmarkJobs {
                 conditions,
                 fields,
                 types: &[ACCEPTED, ENDPOINT_READY, DECIDED, UP_TO_DATE, COMPLETED],
-                ready: Some(("Completed", "The benchmark has completed: status.resultLocation is the place of its results.")),
+                ready: Some(("Completed", "The benchmark has completed: its results are at status.resultLocation.")),
                 changed_field: Some(LAST_RECONCILE_TIME),
                 undecided,
             },

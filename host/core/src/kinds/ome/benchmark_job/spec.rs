@@ -122,7 +122,7 @@ impl Benchmark {
         // The name is that of the Job, and its pods' label has it.
         if self.name.len() > MAX_NAME_LENGTH {
             let message = format!(
-                "The name has {} characters, and a Job's name at most {MAX_NAME_LENGTH}: create the benchmark under a shorter name.",
+                "The name has {} characters; the limit for a Job is {MAX_NAME_LENGTH}: recreate the benchmark under a shorter name.",
                 self.name.len()
             );
             return refused("InvalidName", message);

@@ -49,7 +49,7 @@ impl PlanBuilder<'_> {
             ENDPOINT_READY => Condition::satisfied(
                 step,
                 "Ready",
-                "The endpoint was known, and a service of the cluster was Ready, when the Job was created.",
+                "The endpoint was resolved, and a service of the cluster was Ready, when the Job was created.",
             ),
             DECIDED => Condition::satisfied(step, "Decided", "The policies have decided."),
             _ => match self.spec_notes() {

@@ -76,7 +76,7 @@ pub(super) fn output(spec: &StorageSpec, namespace: &str, folder: &str) -> Resul
         "github" => storage.upload_to_github(spec, rest, folder)?,
         _ => {
             let message = format!(
-                "spec.outputLocation.storageUri is {uri}, and results can't be written there: use pvc://, s3://, gs://, az://, \
+                "spec.outputLocation.storageUri is {uri}, where results can't be written: use pvc://, s3://, gs://, az://, \
                  oci://n/NAMESPACE/b/BUCKET/o/PATH or github://OWNER/REPO@TAG."
             );
             return Err(("OutputNotSupported", message));
@@ -104,8 +104,8 @@ impl Storage {
             if let Some(value) = spec.parameters.get(*parameter) {
                 self.env.push(json!({"name": variable, "value": literal(value)}));
                 self.notes.push(format!(
-                    "spec.outputLocation.parameters.{parameter} is readable by whoever reads the benchmark: put it into a Secret, as \
-                     {variable}, and name that in spec.outputLocation.key."
+                    "spec.outputLocation.parameters.{parameter} is readable by everyone who can read the benchmark: move it to a Secret, \
+                     as {variable}, and name the Secret in spec.outputLocation.key."
                 ));
             } else if let Some(secret) = given(spec.key.as_deref()) {
                 let reference = json!({"name": secret, "key": entry, "optional": true});
@@ -150,7 +150,7 @@ impl Storage {
         let (account, container, prefix) = (parts.next().unwrap_or_default(), parts.next(), parts.next().unwrap_or_default());
         let Some(container) = container.filter(|container| !container.is_empty()) else {
             let message = format!(
-                "spec.outputLocation.storageUri is {}, which names no container: write az://ACCOUNT/CONTAINER/PATH.",
+                "spec.outputLocation.storageUri is {}, which has no container: write az://ACCOUNT/CONTAINER/PATH.",
                 spec.storage_uri
             );
             return Err(("InvalidOutput", message));
@@ -166,10 +166,8 @@ impl Storage {
     fn upload_to_github(&mut self, spec: &StorageSpec, rest: &str, folder: &str) -> Result<String, Refusal> {
         let (repository, tag) = rest.split_once('@').map_or((rest, None), |(repository, tag)| (repository, given(Some(tag))));
         let Some((owner, name)) = repository.split_once('/').filter(|(owner, name)| !owner.is_empty() && !name.is_empty()) else {
-            let message = format!(
-                "spec.outputLocation.storageUri is {}, which names no repository: write github://OWNER/REPO@TAG.",
-                spec.storage_uri
-            );
+            let message =
+                format!("spec.outputLocation.storageUri is {}, which has no repository: write github://OWNER/REPO@TAG.", spec.storage_uri);
             return Err(("InvalidOutput", message));
         };
         let name = name.trim_end_matches('/');
@@ -186,7 +184,7 @@ impl Storage {
         let parts: Vec<&str> = rest.splitn(6, '/').collect();
         let ["n", namespace, "b", bucket, "o", prefix] = parts[..] else {
             let message = format!(
-                "spec.outputLocation.storageUri is {}: write a place in OCI Object Storage as oci://n/NAMESPACE/b/BUCKET/o/PATH.",
+                "spec.outputLocation.storageUri is {}: write a location in OCI Object Storage as oci://n/NAMESPACE/b/BUCKET/o/PATH.",
                 spec.storage_uri
             );
             return Err(("InvalidOutput", message));
@@ -291,7 +289,7 @@ fn claim<'u>(uri: &str, rest: &'u str, namespace: &str, field: &str) -> Result<(
     let (of, claim) = claim.split_once(':').map_or((namespace, claim), |(of, claim)| (of, claim));
     if of != namespace {
         let message =
-            format!("{field}.storageUri is {uri}, and a pod can only mount claims of its own namespace, {namespace}: name one of those.");
+            format!("{field}.storageUri is {uri}, but a pod can only mount claims of its own namespace, {namespace}: use one of those.");
         return Err(("ClaimOfAnotherNamespace", message));
     }
     if claim.is_empty() || path.split('/').any(|part| part == "..") {

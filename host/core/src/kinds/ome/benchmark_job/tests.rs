@@ -174,7 +174,7 @@ fn a_service_is_measured_by_its_own_names() {
         Ok(("llama".to_owned(), path))
     );
     let unknown = with(|service| service["spec"]["engine"]["runner"]["args"] = json!(["--served-model-name=$NAME"]));
-    assert!(unknown.unwrap_err().ends_with("create the benchmark again with spec.endpoint.inferenceService.modelName."));
+    assert!(unknown.unwrap_err().ends_with("recreate the benchmark with spec.endpoint.inferenceService.modelName."));
     let elsewhere = with(|service| service["metadata"]["annotations"] = json!({"model.ome.io/storage-uri": "hf://acme/llama@v1"}));
     assert_eq!(elsewhere.unwrap().1, "acme/llama");
     let bucket = with(|service| service["metadata"]["annotations"] = json!({"model.ome.io/storage-uri": "s3://models/llama"}));
@@ -186,8 +186,8 @@ fn a_service_that_is_not_ready_is_waited_for() {
     let missing = Case::new(&json!({})).endpoint().unwrap_err();
     assert!(missing.starts_with("There is no InferenceService llama in the namespace perf: create it"), "{missing}");
     for (status, expected) in [
-        (json!({}), "its status doesn't say so yet"),
-        (json!({"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}), "its status doesn't say so yet"),
+        (json!({}), "its status doesn't report it yet"),
+        (json!({"conditions": [{"type": "Ready", "status": "True", "observedGeneration": 1}]}), "its status doesn't report it yet"),
         (
             json!({"conditions": [{"type": "Ready", "status": "False", "message": "No model."}]}),
             "The InferenceService llama is not Ready (No model): ",
@@ -373,10 +373,10 @@ fn a_claim_keeps_results_and_a_place_that_takes_none_is_refused() {
     for (uri, expected) in [
         ("pvc://other:results/a", "can only mount claims of its own namespace"),
         ("pvc://results/../a", "without `..`"),
-        ("hf://acme/results", "results can't be written there"),
-        ("local:///etc", "results can't be written there"),
-        ("az://acct", "names no container"),
-        ("github://acme", "names no repository"),
+        ("hf://acme/results", "where results can't be written"),
+        ("local:///etc", "where results can't be written"),
+        ("az://acct", "has no container"),
+        ("github://acme", "has no repository"),
     ] {
         let (_, message) = output(json!({"storageUri": uri})).unwrap_err();
         assert!(message.contains(expected), "{message}");

@@ -50,7 +50,7 @@ impl JobAnnotations {
                 Some(Storage { class: class.map(str::to_owned), size: size.to_owned(), mode })
             }
             _ => {
-                let message = format!("The annotations ask for storage without a size: set {}, such as 100Gi.", STORAGE_SIZE.key);
+                let message = format!("The annotations request storage without a size: set {}, such as 100Gi.", STORAGE_SIZE.key);
                 return Err(PlanError::refused("InvalidValue", message));
             }
         };
