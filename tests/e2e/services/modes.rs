@@ -198,7 +198,7 @@ async fn the_annotation_changes_the_mode_and_nothing_of_the_other_kind_stays() {
     space.ready("both").await;
     assert_eq!(space.made().await, raw);
     let said = space.says("both", "Accepted", "True", "AnnotationOverridden").await;
-    assert!(said.contains("RawDeployment") && said.contains("left out"), "{said}");
+    assert!(said.contains("RawDeployment") && said.contains("ignored"), "{said}");
 
     for (mode, gone, expected, number) in
         [("MultiNode", "deployment/both-engine", &grouped, 2), ("RawDeployment", "leaderworkerset/both-engine-mn", &raw, 1)]

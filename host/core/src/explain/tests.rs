@@ -107,7 +107,7 @@ fn what_fails_is_told_once_with_its_remedy_and_what_waits_for_it_is_not() {
         Condition::unknown("RouterReady", "Progressing", "It isn't available yet."),
         Condition::no("EngineReady", "NoNode", message.clone()),
         Condition::no("DecoderReady", "NoNode", message.clone()),
-        Condition::unknown("Decided", "Blocked", "Waits for EngineReady."),
+        Condition::unknown("Decided", "Blocked", "Waiting for EngineReady."),
     ]);
     if let Decided::Selection(_, decision) = &mut plan.decisions[0] {
         let error = CallError::Failed("no".to_owned());

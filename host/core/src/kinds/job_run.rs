@@ -102,12 +102,12 @@ pub(super) fn up_to_date<'j>(jobs: impl Iterator<Item = &'j OwnedObject>, spec_h
     let differs = |job: &&OwnedObject| job.observed.spec_hash.as_deref().is_some_and(|created_from| created_from != spec_hash);
     let old: Vec<&ObjectKey> = jobs.filter(differs).map(|job| &job.key).collect();
     let Some(first) = old.first() else {
-        return Condition::satisfied(UP_TO_DATE, "UpToDate", format!("No Job of the {noun} is from an earlier spec.")).optional();
+        return Condition::satisfied(UP_TO_DATE, "UpToDate", format!("No Job of the {noun} was created from an earlier spec.")).optional();
     };
     let names = old.iter().map(|key| key.name.as_str()).collect::<Vec<_>>().join(" ");
     let message = match &old[..] {
-        [_] => format!("The Job {names} was created from an earlier spec, and stays as it is. To run the current spec, delete it: "),
-        _ => format!("{} Jobs were created from an earlier spec, and stay as they are. To run the current spec, delete them: ", old.len()),
+        [_] => format!("The Job {names} was created from an earlier spec, and stays unchanged. To run the current spec, delete it: "),
+        _ => format!("{} Jobs were created from an earlier spec, and stay unchanged. To run the current spec, delete them: ", old.len()),
     };
     let command = format!("`kubectl delete jobs --cascade=foreground -n {} {names}`.", first.namespace);
     Condition::no(UP_TO_DATE, "SpecChanged", message + &command).optional().with_event()

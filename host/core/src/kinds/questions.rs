@@ -204,9 +204,9 @@ pub(super) fn missing_kind(snapshot: &Snapshot, what: &str, resource: &'static R
     let article = if kind.starts_with(['A', 'E', 'I', 'O', 'U']) || kind.starts_with("HTTP") { "an" } else { "a" };
     let needs = format!("The {what} needs {article} {kind}");
     Some(if let Some(role) = snapshot.denied.get(resource) {
-        (MISSING_PERMISSION, format!("{needs}, and the host has no right to list {name}: {role}."))
+        (MISSING_PERMISSION, format!("{needs}, but the host has no right to list {name}: {role}."))
     } else {
         let neighbour = resource.neighbour.unwrap_or("it");
-        (MISSING_API, format!("{needs}, which the cluster doesn't serve: install {neighbour} (it brings the CRD {name})."))
+        (MISSING_API, format!("{needs}, which the cluster doesn't serve: install {neighbour}, with its CRD {name}."))
     })
 }

@@ -126,18 +126,17 @@ impl EffectiveSpec {
         }
         if scheduler == Scheduler::Pointsman && !another && preset["router"]["scheduler"].is_object() {
             let Some(image) = &settings.picker_image else {
-                let message = "The host doesn't know the image with its endpoint picker: give the controller the flag --picker-image, or \
+                let message = "The image of Pointsman's endpoint picker is unknown: set the controller's flag --picker-image, or \
                                --scheduler llm-d.";
                 return Err(("NoPickerImage", message.to_owned()));
             };
             preset::run_scheduler(&mut preset, image);
         }
-        scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be filled in: {error}.")))?;
+        scope.fill(&mut preset, "spec").map_err(|error| ("InvalidPreset", format!("The built-in preset can't be rendered: {error}.")))?;
         layers.push((PRESET.to_owned(), preset));
         let mut admin_layers = BTreeSet::from([PRESET.to_owned()]);
         for Base { name, mut spec, of_all } in bases {
-            let told =
-                |error| ("InvalidConfig", format!("The LLMInferenceServiceConfig {name} can't be filled in: {error}. Mend it there."));
+            let told = |error| ("InvalidConfig", format!("The LLMInferenceServiceConfig {name} can't be rendered: {error}. Fix it there."));
             scope.fill(&mut spec, "spec").map_err(told)?;
             let layer = format!("base:{name}");
             if of_all {
@@ -154,9 +153,8 @@ impl EffectiveSpec {
                 *pod = if pod.is_null() { Value::Null } else { json!({}) };
             }
         }
-        let spec = LLMServingFields::deserialize(&whole).map_err(|error| {
-            ("InvalidConfig", format!("What the service and its base configurations say together can't be read: {error}."))
-        })?;
+        let spec = LLMServingFields::deserialize(&whole)
+            .map_err(|error| ("InvalidConfig", format!("The service combined with its base configurations is invalid: {error}.")))?;
         Ok(Self { spec, whole, layers, admin_layers, scheduler })
     }
 }
@@ -193,7 +191,7 @@ fn bases(snapshot: &Snapshot, settings: &Settings, own: &Value, reads: &mut BTre
             let [own, of_all] = places;
             let message = format!(
                 "spec.baseRefs names the LLMInferenceServiceConfig {name}, which is neither in the namespace {own} nor in {of_all}: create \
-                 it, or take the name out."
+                 it, or remove the name."
             );
             return Err(("ConfigNotFound", message));
         };

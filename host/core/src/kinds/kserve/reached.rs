@@ -42,16 +42,15 @@ impl PlanBuilder<'_> {
         if gateways.is_empty() {
             let refs = self.route_refs();
             if refs.len() > self.routes.len() {
-                return Condition::unknown(GATEWAYS_READY, "Blocked", format!("Waits for {HTTP_ROUTES}."));
+                return Condition::unknown(GATEWAYS_READY, "Blocked", format!("Waiting for {HTTP_ROUTES}."));
             }
             if self.routes.iter().any(|route| !route.parents.is_empty()) {
-                return Condition::satisfied(GATEWAYS_READY, "NotReferenced", "The routes hang on no Gateway, but on something else.");
+                return Condition::satisfied(GATEWAYS_READY, "NotReferenced", "The routes have no Gateway as a parent.");
             }
             let message = if refs.is_empty() {
-                "Nobody says which Gateway the route hangs on: name one in spec.router.gateway.refs, or give the controller one for all \
-                 (--gateway)."
+                "The route has no Gateway: name one in spec.router.gateway.refs, or set the controller's flag --gateway for all services."
             } else {
-                "The routes that spec.router.route.http.refs names hang on no Gateway: name one in their parentRefs."
+                "The routes in spec.router.route.http.refs have no Gateway: name one in their parentRefs."
             };
             return Condition::no(GATEWAYS_READY, "NoGateway", message);
         }
@@ -64,8 +63,8 @@ impl PlanBuilder<'_> {
                     format!("There is no Gateway {name} in the namespace {namespace}: create it, or name another.")
                 } else {
                     format!(
-                        "There is no Gateway {name} in the namespace {namespace} that takes routes from the namespace {own}: name another, or \
-                         ask its owner to allow them (spec.listeners[].allowedRoutes)."
+                        "There is no Gateway {name} in the namespace {namespace} that accepts routes from the namespace {own}: name \
+                         another, or ask its owner to allow them (spec.listeners[].allowedRoutes)."
                     )
                 };
                 return Condition::no(GATEWAYS_READY, "GatewayNotFound", message);
@@ -73,16 +72,16 @@ impl PlanBuilder<'_> {
             match gateway.condition("Programmed") {
                 Some(programmed) if programmed.status == "True" => {}
                 Some(programmed) if programmed.status == "False" => {
-                    let message = format!("The Gateway {namespace}/{name} doesn't work: {}", programmed.message);
+                    let message = format!("The Gateway {namespace}/{name} is failing: {}", programmed.message);
                     return Condition::no(GATEWAYS_READY, programmed.reason.clone(), message);
                 }
                 _ => {
-                    let message = format!("The Gateway {namespace}/{name} hasn't said that it works.");
+                    let message = format!("The Gateway {namespace}/{name} has not reported that it is ready.");
                     return Condition::unknown(GATEWAYS_READY, "Progressing", message);
                 }
             }
         }
-        Condition::satisfied(GATEWAYS_READY, "Programmed", "The Gateways work.")
+        Condition::satisfied(GATEWAYS_READY, "Programmed", "The Gateways are ready.")
     }
 
     pub(super) fn of_routes(&self, found: &StepResults) -> Condition {
@@ -96,7 +95,7 @@ impl PlanBuilder<'_> {
                 return Condition::no(HTTP_ROUTES, "RouteNotFound", message);
             };
             if route.parents.is_empty() {
-                let message = format!("The HTTPRoute {name} hangs on nothing: name a Gateway in its parentRefs.");
+                let message = format!("The HTTPRoute {name} has no parent: name a Gateway in its parentRefs.");
                 return Condition::no(HTTP_ROUTES, "NoGateway", message);
             }
             if let Some(told) = gateways::refusal(HTTP_ROUTES, &format!("the HTTPRoute {name}"), route, &route.parents) {
@@ -104,7 +103,7 @@ impl PlanBuilder<'_> {
             }
         }
         if !refs.is_empty() {
-            return Condition::satisfied(HTTP_ROUTES, "Accepted", "The Gateways have taken the routes.");
+            return Condition::satisfied(HTTP_ROUTES, "Accepted", "The Gateways have accepted the routes.");
         }
         let name = format!("{}{OWN_ROUTE}", self.service.name);
         let what = format!("the HTTPRoute {name}");
@@ -115,7 +114,7 @@ impl PlanBuilder<'_> {
         match (known, planned.parents.first()) {
             (Some(known), _) => {
                 let refusal = gateways::refusal(HTTP_ROUTES, &what, known, &planned.parents);
-                refusal.unwrap_or_else(|| Condition::satisfied(HTTP_ROUTES, "Accepted", "The Gateways have taken the route."))
+                refusal.unwrap_or_else(|| Condition::satisfied(HTTP_ROUTES, "Accepted", "The Gateways have accepted the route."))
             }
             (None, Some(parent)) if found.objects.is_some() => gateways::not_reported(HTTP_ROUTES, &what, parent),
             _ => Condition::unknown(HTTP_ROUTES, "Blocked", "There is no route yet: the other conditions give the reason."),
@@ -141,12 +140,12 @@ impl PlanBuilder<'_> {
         let leading = self.routes.iter().filter(|route| route.pools.contains(&name)).flat_map(|route| &route.parents);
         let gateways = once(leading.filter(|parent| parent.is_gateway()));
         let Some(first) = gateways.first() else {
-            let message = format!("The InferencePool {name} is there, and no route of the service leads from a Gateway to it.");
+            let message = format!("The InferencePool {name} exists, but no route of the service leads from a Gateway to it.");
             return Condition::satisfied(POOL, "NotReferenced", message);
         };
         let Some(known) = known else { return gateways::not_reported(POOL, &what, first) };
         let refusal = gateways::refusal(POOL, &what, known, &gateways);
-        refusal.unwrap_or_else(|| Condition::satisfied(POOL, "Accepted", "The Gateways have taken the pool."))
+        refusal.unwrap_or_else(|| Condition::satisfied(POOL, "Accepted", "The Gateways have accepted the pool."))
     }
 
     /// Where its routes are.

@@ -37,7 +37,7 @@ pub(super) fn foreign_claim(spec: &Value, owner: RouteOwner<'_>) -> Option<Strin
         list(if rules_of_admins { &Value::Null } else { &spec["rules"] }).iter().enumerate().find_map(|(at, rule)| {
             let matches = list(&rule["matches"]);
             if matches.is_empty() {
-                return Some(format!("rules[{at}] has no matches, so it takes every path"));
+                return Some(format!("rules[{at}] has no matches, so it matches every path"));
             }
             matches.iter().enumerate().find_map(|(number, matched)| {
                 let place = format!("rules[{at}].matches[{number}].path");
@@ -56,8 +56,8 @@ pub(super) fn foreign_claim(spec: &Value, owner: RouteOwner<'_>) -> Option<Strin
         None => "no host names".to_owned(),
     };
     Some(format!(
-        "spec.router.route.http.spec.{claim}. On a Gateway of another namespace a route may have paths below {} and {hosts}. Change it, use a \
-         Gateway of the namespace {}, or ask an administrator to label that namespace {ROUTES}={ANY}.",
+        "spec.router.route.http.spec.{claim}. On a Gateway of another namespace, a route may have only paths below {} and {hosts}. Change \
+         it, use a Gateway of the namespace {}, or ask an administrator to label that namespace {ROUTES}={ANY}.",
         owner.path, owner.namespace
     ))
 }
@@ -101,7 +101,7 @@ mod tests {
             (path("PathPrefix", "/chat/llama/../../ads"), "is PathPrefix"),
             (path("RegularExpression", "/chat/llama/.*"), "rules[0].matches[0].path is a RegularExpression"),
             (on_the_platforms(json!({"rules": [{"matches": [{"headers": []}]}]})), "rules[0].matches[0].path is PathPrefix /"),
-            (on_the_platforms(json!({"rules": [{}]})), "rules[0] has no matches, so it takes every path"),
+            (on_the_platforms(json!({"rules": [{}]})), "rules[0] has no matches, so it matches every path"),
             (on_the_platforms(json!({"hostnames": ["bank.example.com"]})), "hostnames[0] is bank.example.com"),
         ] {
             let said = claim(&spec, &none, None).unwrap();

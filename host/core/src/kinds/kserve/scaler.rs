@@ -93,7 +93,7 @@ impl PlanBuilder<'_> {
             return refused("InvalidValue", format!("{field}.scaling has no maxReplicas: set it."));
         };
         let Some(wva) = &asked.wva else {
-            let message = format!("{field}.scaling has no wva, which says how it is scaled: set wva.hpa or wva.keda.");
+            let message = format!("{field}.scaling has no wva: set wva.hpa or wva.keda.");
             return refused("InvalidValue", message);
         };
         let metric = Metric::read(&self.service)?;
@@ -126,8 +126,7 @@ impl PlanBuilder<'_> {
                 (None, Some(server)) => Query::wanted(server, &namespace, name).trigger(),
                 (None, None) => {
                     let message = format!(
-                        "{field}.scaling.wva.keda has KEDA ask Prometheus, and nobody says where that is: give the controller its URL \
-                         (--prometheus), or use wva.hpa."
+                        "{field}.scaling.wva.keda needs Prometheus: set its URL with the controller's flag --prometheus, or use wva.hpa."
                     );
                     return refused("NoPrometheus", message);
                 }

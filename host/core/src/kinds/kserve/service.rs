@@ -162,24 +162,24 @@ impl Service {
         let name = &self.name;
         if name.len() > most || !words::service_name(name) {
             let message = format!(
-                "The name {name} can't be that of its Services and pods: it begins with a lower-case letter, has lower-case letters, digits \
-                 and -, and {most} characters at most{}. Make the service anew under another name.",
+                "The name {name} is not valid for its Services and pods: it must start with a lower-case letter, and consist of at most \
+                 {most} lower-case letters, digits and -{}. Recreate the service under another name.",
                 if grouped { ", because groups of pods are named after it" } else { "" }
             );
             return refused("InvalidName", message);
         }
         let model = spec.model.as_ref();
         if model.and_then(|model| model.uri.as_deref()).is_none_or(str::is_empty) {
-            let message = "Neither the service nor a base configuration says where the model is: set spec.model.uri.";
+            let message = "Neither the service nor a base configuration sets the model's location: set spec.model.uri.";
             return refused("NoModel", message.to_owned());
         }
         if spec.router.as_ref().is_some_and(|router| router.ingress.is_some()) {
-            let message = "spec.router.ingress is not supported yet: use spec.router.route with a Gateway, or leave it out.";
+            let message = "spec.router.ingress is not supported yet: use spec.router.route with a Gateway, or remove it.";
             return refused("NotSupported", message.to_owned());
         }
         let scheduler = spec.router.as_ref().and_then(|router| router.scheduler.as_ref());
         if spec.prefill.is_some() && scheduler.is_none() {
-            let note = "Nobody sends prompts to the prefill workload: spec.router.scheduler is absent.";
+            let note = "The prefill workload gets no prompts: set spec.router.scheduler.";
             self.notes.push(note.to_owned());
         }
         if spec.prefill.is_some() && scheduler.is_some_and(|scheduler| scheduler.config.is_none()) {
@@ -191,12 +191,12 @@ impl Service {
         let main = staged(spec.workload.worker.is_some(), spec.workload.parallelism.as_ref());
         let other = |prefill: &WorkloadSpec| staged(prefill.worker.is_some(), prefill.parallelism.as_ref());
         if spec.prefill.as_ref().is_some_and(|prefill| main || other(prefill)) {
-            let note = "The presets for groups with parallelism.pipeline hand no KV cache from prefill to decode: give them \
-                        --kv-transfer-config.";
+            let note = "The presets for groups with parallelism.pipeline don't transfer the KV cache from prefill to decode: add \
+                        --kv-transfer-config to their arguments.";
             self.notes.push(note.to_owned());
         }
         if let Some((_, true)) = self.combined.gateways_named_by() {
-            let note = "spec.router.route.http.spec.parentRefs counts for nothing: spec.router.gateway.refs says which Gateways.";
+            let note = "spec.router.route.http.spec.parentRefs is ignored: spec.router.gateway.refs takes precedence.";
             self.notes.push(note.to_owned());
         }
         if scheduler.is_none() && self.criticality().is_some_and(|criticality| criticality != Criticality::Standard) {
@@ -206,7 +206,7 @@ impl Service {
         self.notes.extend(remarks);
         let adapters = model.and_then(|model| model.lora.as_ref()).map(|lora| &*lora.adapters).unwrap_or_default();
         if adapters.iter().any(|adapter| adapter.other.contains_key("criticality")) {
-            let note = "The criticality of an adapter has no effect: create an InferenceObjective, which its requests name.";
+            let note = "The criticality of an adapter has no effect: create an InferenceObjective, and name it in the adapter's requests.";
             self.notes.push(note.to_owned());
         }
         Ok(())
@@ -251,12 +251,11 @@ fn group(part: WorkloadRole, parallelism: Option<&ParallelismSpec>) -> Result<i6
     match given {
         Some((Some(pipeline), _, _)) => Ok(pipeline.into()),
         Some((None, Some(data), Some(local))) if local > 0 && data % local == 0 => Ok((data / local).into()),
-        Some((None, Some(data), Some(local))) => Err(invalid(format!(
-            "{field}.parallelism.data is {data} and dataLocal {local}: the copies are spread evenly, so data must be a multiple of dataLocal."
-        ))),
+        Some((None, Some(data), Some(local))) => {
+            Err(invalid(format!("{field}.parallelism.data is {data} and dataLocal {local}: set data to a multiple of dataLocal.")))
+        }
         _ => Err(invalid(format!(
-            "{field}.worker asks for groups of pods, and nothing says how many a group has: set {field}.parallelism.pipeline, or data and \
-             dataLocal."
+            "{field}.worker requests groups of pods, but their size is not set: set {field}.parallelism.pipeline, or data and dataLocal."
         ))),
     }
 }

@@ -44,7 +44,7 @@ impl PlanBuilder<'_> {
         told.push(match stopped {
             Some(stopped) if stopped.type_ == DECIDED => stopped.clone(),
             None => Condition::satisfied(DECIDED, "Decided", "The policies have decided."),
-            Some(stopped) => Condition::unknown(DECIDED, "Blocked", format!("Waits for {}.", stopped.type_)),
+            Some(stopped) => Condition::unknown(DECIDED, "Blocked", format!("Waiting for {}.", stopped.type_)),
         });
         let mut workloads: Vec<Condition> = WorkloadRole::ALL.into_iter().flat_map(|part| self.of_workload(part, found)).collect();
         let mut router = self.of_router_parts(found);

@@ -36,7 +36,7 @@ impl Scope<'_> {
                 *text = self.filled(text).map_err(|error| format!("{place}: {error}"))?;
                 self.length.set(self.length.get() + text.len());
                 if self.length.get() > LONGEST_TEXTS {
-                    return Err(format!("{place}: with this text, the filled-in texts exceed 1 MiB: shorten them"));
+                    return Err(format!("{place}: with this text, the rendered texts exceed 1 MiB: shorten them"));
                 }
                 Ok(())
             }
@@ -58,7 +58,7 @@ impl Scope<'_> {
             done.push_str(before);
             let value = self.value(inside.trim())?;
             if done.len() + value.len() > LONGEST_TEXT {
-                return Err("the text exceeds 256 KiB once its placeholders are filled in: shorten their values".to_owned());
+                return Err("the rendered text exceeds 256 KiB: shorten the values of its placeholders".to_owned());
             }
             done.push_str(&value);
             rest = after;
@@ -79,7 +79,7 @@ impl Scope<'_> {
             return Ok(format!("{}{suffix}", self.field(path)?));
         }
         Err(format!(
-            "{{{{ {expression} }}}} can't be filled in: it may be a field of the service, such as {{{{ .Spec.Model.Name }}}}, or \
+            "{{{{ {expression} }}}} can't be rendered: use a field of the service, such as {{{{ .Spec.Model.Name }}}}, or \
              {{{{ ChildName .ObjectMeta.Name \"-suffix\" }}}}"
         ))
     }
@@ -113,7 +113,7 @@ impl Scope<'_> {
             Some(Value::String(text)) => Ok(text.clone()),
             Some(Value::Number(number)) => Ok(number.to_string()),
             Some(Value::Bool(flag)) => Ok(flag.to_string()),
-            _ => Err(format!("{{{{ .{path} }}}} names nothing that the service says")),
+            _ => Err(format!("{{{{ .{path} }}}} names no field that the service sets")),
         }
     }
 }
@@ -153,10 +153,10 @@ mod tests {
     #[test]
     fn what_cannot_be_filled_in_is_told_with_its_place() {
         for (text, says) in [
-            ("{{ .Spec.Model.Nmae }}", "template.args[0]: {{ .Spec.Model.Nmae }} names nothing"),
-            ("{{ if .Spec.Prefill }}x{{ end }}", "can't be filled in"),
+            ("{{ .Spec.Model.Nmae }}", "template.args[0]: {{ .Spec.Model.Nmae }} names no field"),
+            ("{{ if .Spec.Prefill }}x{{ end }}", "can't be rendered"),
             ("{{ .Spec.Model.Name", "a {{ has no }}"),
-            ("{{ .Spec.Model }}", "names nothing"),
+            ("{{ .Spec.Model }}", "names no field"),
         ] {
             let error = filled(text).unwrap_err();
             assert!(error.contains(says), "{text}: {error}");
@@ -170,9 +170,9 @@ mod tests {
         let settings = Settings::default();
         let fill = |mut value: Value| Scope::new(&object, &settings).fill(&mut value, "spec");
         let long = fill(json!({"args": ["{{ .Annotations.note }}".repeat(2)]})).unwrap_err();
-        assert_eq!(long, "spec.args[0]: the text exceeds 256 KiB once its placeholders are filled in: shorten their values");
+        assert_eq!(long, "spec.args[0]: the rendered text exceeds 256 KiB: shorten the values of its placeholders");
         let many = fill(json!({"args": vec!["{{ .Annotations.note }}"; 2000]})).unwrap_err();
-        assert_eq!(many, "spec.args[5]: with this text, the filled-in texts exceed 1 MiB: shorten them");
+        assert_eq!(many, "spec.args[5]: with this text, the rendered texts exceed 1 MiB: shorten them");
         fill(json!({"args": vec!["{{ .Annotations.note }}"; 5]})).unwrap();
     }
 }

@@ -221,8 +221,8 @@ impl PlanBuilder<'_> {
             let known = self.conditions.iter().position(|condition| condition.type_ == step).map(|place| self.conditions.remove(place));
             known.unwrap_or_else(|| match (step, at) {
                 (ACCEPTED, _) => accepted(&self.notes),
-                (RUNTIME_UP_TO_DATE, _) => Condition::unknown(step, "Blocked", format!("Waits for {RUNTIME_SELECTED}.")).optional(),
-                (_, at) => Condition::unknown(step, "Blocked", format!("Waits for {}.", at.unwrap_or(ACCEPTED))),
+                (RUNTIME_UP_TO_DATE, _) => Condition::unknown(step, "Blocked", format!("Waiting for {RUNTIME_SELECTED}.")).optional(),
+                (_, at) => Condition::unknown(step, "Blocked", format!("Waiting for {}.", at.unwrap_or(ACCEPTED))),
             })
         });
         let mut conditions = Vec::from(told);

@@ -34,7 +34,7 @@ impl PlanBuilder<'_> {
             .map(|step| match stopped.filter(|stopped| stopped.type_ == step) {
                 Some(stopped) => stopped.clone(),
                 None if before(step) => self.step_done(step),
-                None => Condition::unknown(step, "Blocked", format!("Waits for {}.", at.unwrap_or(ACCEPTED))),
+                None => Condition::unknown(step, "Blocked", format!("Waiting for {}.", at.unwrap_or(ACCEPTED))),
             })
             .collect();
         conditions.push(job_run::up_to_date(self.job().into_iter(), &self.benchmark.spec_hash, "benchmark"));
@@ -82,7 +82,7 @@ impl PlanBuilder<'_> {
                 return self.former(COMPLETED);
             }
             return match stopped {
-                Some(stopped) => Condition::unknown(COMPLETED, "Blocked", format!("Waits for {}.", stopped.type_)),
+                Some(stopped) => Condition::unknown(COMPLETED, "Blocked", format!("Waiting for {}.", stopped.type_)),
                 None => Condition::unknown(COMPLETED, PENDING, starting(&self.benchmark.name)),
             };
         };

@@ -61,8 +61,8 @@ pub(super) fn check(training: &Training) -> Result<(), Box<PlanError>> {
     let size: usize = files(training, Replica::Launcher).values().map(String::len).sum();
     if size > MAX_FILES {
         let message = format!(
-            "spec.worker.replicas is {}: the hostfile and the launch agent would have {} KiB, and a pod's annotations hold {} KiB of them. Run \
-             fewer workers with more processes each, or give the job a shorter name.",
+            "spec.worker.replicas is {}: the hostfile and the launch agent would have {} KiB; the limit in a pod's annotations is {} KiB. \
+             Run fewer workers with more processes each, or give the job a shorter name.",
             training.workers(),
             size.div_ceil(1 << 10),
             MAX_FILES >> 10
@@ -72,8 +72,8 @@ pub(super) fn check(training: &Training) -> Result<(), Box<PlanError>> {
     let shared = |replica: &Replica| training.template(*replica)["spec"]["hostNetwork"] == true;
     let Some(replica) = Replica::ALL.iter().find(|replica| uses_agent(training) && shared(replica)) else { return Ok(()) };
     let message = format!(
-        "spec.{}.template.spec.hostNetwork is true: the workers know the launcher by its address, which it shares with its node there. Remove \
-         hostNetwork, or set a command for the workers that lets the launcher in, such as sshd with keys of your own.",
+        "spec.{}.template.spec.hostNetwork is true: the workers identify the launcher by its address, which it then shares with its node. \
+         Remove hostNetwork, or set a command for the workers that accepts the launcher, such as sshd with your own keys.",
         replica.name()
     );
     Err(PlanError::refused("NotSupported", message))

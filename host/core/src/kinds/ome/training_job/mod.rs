@@ -184,7 +184,7 @@ fn steps(stopped: Option<&Condition>) -> Vec<Condition> {
     match stopped {
         None => vec![accepted(), decided()],
         Some(stopped) if stopped.type_ == ACCEPTED => {
-            vec![stopped.clone(), Condition::unknown(DECIDED, "Blocked", format!("Waits for {ACCEPTED}."))]
+            vec![stopped.clone(), Condition::unknown(DECIDED, "Blocked", format!("Waiting for {ACCEPTED}."))]
         }
         Some(stopped) => vec![accepted(), stopped.clone()],
     }

@@ -160,12 +160,12 @@ impl<'s> Run<'s> {
             (_, Some(JobState::Suspended)) => None,
             (Some(JobState::Failed), _) => Some(self.failed(training, snapshot, Replica::Launcher)),
             (_, Some(JobState::Failed)) if training.elastic().is_some() && self.some_workers_succeeded() => {
-                let message = "The workers that were left have succeeded.";
+                let message = "The remaining workers have succeeded.";
                 succeeded("WorkersSucceeded", message, Replica::Worker)
             }
             (_, Some(JobState::Failed)) => Some(self.failed(training, snapshot, Replica::Worker)),
             (None, Some(JobState::Complete)) if training.has_launcher() => {
-                let message = "The workers have ended before the launcher started: give them a command that waits for it, or none.";
+                let message = "The workers ended before the launcher started: set a command that waits for it, or none.";
                 let ending = Ending { reason: "WorkersEnded".to_owned(), message: message.to_owned() };
                 Some(Verdict::Failed { ending, at: self.end_time(Replica::Worker), may_repeat: false })
             }

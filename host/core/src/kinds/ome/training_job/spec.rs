@@ -93,8 +93,8 @@ impl Training {
             return Err(PlanError::refused(
                 "InvalidName",
                 format!(
-                    "metadata.name is {name:?}: the pods are reached by a Service of this name, so it must begin with a lower-case letter, have \
-                     lower-case letters, digits and -, and at most {MAX_NAME_LENGTH} characters. Create the job under another name."
+                    "metadata.name is {name:?}: a Service of this name selects the pods, so it must start with a lower-case letter, and \
+                     consist of at most {MAX_NAME_LENGTH} lower-case letters, digits and -. Recreate the job under another name."
                 ),
             ));
         }
@@ -111,8 +111,8 @@ impl Training {
         let base = weight.base_model_ref.namespace.as_deref();
         if let Some(other) = base.filter(|namespace| *namespace != self.namespace) {
             let message = format!(
-                "spec.fineTunedWeight.baseModelRef.namespace is {other:?}: a run names models of its own namespace or of the whole cluster. Remove \
-                 the namespace, or have an administrator create the FineTunedWeight."
+                "spec.fineTunedWeight.baseModelRef.namespace is {other:?}: a run can only use models of its own namespace or \
+                 cluster-scoped ones. Remove the namespace, or have an administrator create the FineTunedWeight."
             );
             return Err(PlanError::refused("NotSupported", message));
         }
@@ -122,8 +122,8 @@ impl Training {
             return self.check_storage(&weight.storage);
         }
         let message = format!(
-            "spec.fineTunedWeight.name is {:?}: FineTunedWeights belong to the whole cluster, so its name must begin with the job's \
-             namespace: set it to {prefix}{}.",
+            "spec.fineTunedWeight.name is {:?}: FineTunedWeights are cluster-scoped, so its name must start with the job's namespace: set \
+             it to {prefix}{}.",
             weight.name, self.name
         );
         Err(PlanError::refused("InvalidName", message))
@@ -134,18 +134,18 @@ impl Training {
         let uri = &storage.storage_uri;
         let claim = uri.strip_prefix("pvc://").and_then(|claim| claim.split('/').next()?.split_once(':'));
         let (field, problem) = if uri.starts_with("local://") {
-            ("storageUri", "is a path of nodes")
+            ("storageUri", "is a path on nodes")
         } else if claim.is_some_and(|(namespace, _)| namespace != self.namespace) {
-            ("storageUri", "is a claim of another namespace")
+            ("storageUri", "is a claim in another namespace")
         } else if storage.path.is_some() {
-            ("path", "is a path of nodes")
+            ("path", "is a path on nodes")
         } else if storage.key.is_some() || storage.parameters.contains_key("secretKey") {
-            ("key", "names a Secret that the job's namespace has no part in")
+            ("key", "names a Secret that doesn't belong to the job's namespace")
         } else {
             return Ok(());
         };
         let message = format!(
-            "spec.fineTunedWeight.storage.{field} {problem}, which only an administrator may give a FineTunedWeight: remove it here, and let an \
+            "spec.fineTunedWeight.storage.{field} {problem}, which only an administrator may set: remove it here, and have an \
              administrator create the FineTunedWeight."
         );
         Err(PlanError::refused("NotSupported", message))
@@ -227,7 +227,7 @@ fn check_template(replica: Replica, spec: &Value) -> Result<(), Box<PlanError>> 
         Some(other) => Err(PlanError::refused(
             "NotSupported",
             format!(
-                "{place}.restartPolicy is {other}: a container that starts again alone isn't part of the run any more. Remove it, and set \
+                "{place}.restartPolicy is {other}: a container that restarts alone is no longer part of the run. Remove it, and set \
                  spec.restartPolicy and spec.backoffLimit for the whole run."
             ),
         )),

@@ -43,7 +43,7 @@ impl PlanBuilder<'_> {
         match (&run.phase, worker) {
             (Phase::Ended(ended), _) => no(&ended.ending.reason, ended.ending.message.clone()),
             (Phase::Suspended, _) => no("Suspended", "spec.suspend is true: the job has no pods.".to_owned()),
-            (Phase::StartsAgain(ending), _) => no("Restarting", format!("The run starts again. {}", ending.message)),
+            (Phase::StartsAgain(ending), _) => no("Restarting", format!("The run is restarting. {}", ending.message)),
             (Phase::Clearing, _) => no("Restarting", "The pods of the earlier attempt are ending.".to_owned()),
             (Phase::Going, None) if !is_planned => no("Blocked", "The Jobs don't exist: the conditions above give the reason.".to_owned()),
             (Phase::Going, Some(JobState::Suspended)) => no("Queued", queued(training)),
@@ -51,7 +51,7 @@ impl PlanBuilder<'_> {
             (Phase::Going, Some(_))
                 if training.has_launcher() && !run.jobs.contains_key(&Replica::Launcher) && run.is_changed(training) =>
             {
-                let message = "The launcher doesn't start, because the spec has changed since the workers were created.";
+                let message = "The launcher doesn't start, because the spec changed after the workers were created.";
                 no("SpecChanged", message.to_owned())
             }
             (Phase::Going, Some(state)) => {
@@ -80,18 +80,18 @@ impl PlanBuilder<'_> {
         let no = |message: &str| Condition::no(RESTARTING, "NotRestarting", message).optional();
         match (&run.phase, run.state(Replica::Worker)) {
             (Phase::StartsAgain(ending), _) => {
-                let message = format!("The run starts again ({} of {limit}). {}", run.restarts, ending.message);
+                let message = format!("The run is restarting ({} of {limit}). {}", run.restarts, ending.message);
                 Condition::satisfied(RESTARTING, ending.reason.as_str(), message).optional().with_event()
             }
             (Phase::Clearing | Phase::Going, None | Some(JobState::Pending)) if run.restarts > 0 => {
                 let conditions = || self.before["conditions"].as_array().into_iter().flatten();
                 let former = conditions().find(|condition| condition["type"] == RESTARTING && condition["status"] == "True");
                 let text = |field: &str, otherwise: &str| former.and_then(|former| former[field].as_str()).unwrap_or(otherwise).to_owned();
-                let message = format!("The run starts again ({} of {limit}).", run.restarts);
+                let message = format!("The run is restarting ({} of {limit}).", run.restarts);
                 Condition::satisfied(RESTARTING, text("reason", "Failed"), text("message", &message)).optional().with_event()
             }
-            _ if run.restarts > 0 => no("The run was started again."),
-            _ => no("The run has never been started again."),
+            _ if run.restarts > 0 => no("The run was restarted."),
+            _ => no("The run has never been restarted."),
         }
     }
 
@@ -134,7 +134,7 @@ impl PlanBuilder<'_> {
         if let Phase::Ended(_) = run.phase {
             let hash = self.before[SPEC_HASH_FIELD].as_str();
             if hash.is_some_and(|hash| hash != training.hash) {
-                let message = "The spec has changed since, and a run that has ended isn't repeated: create another TrainingJob for it.";
+                let message = "The spec has changed, but a run that has ended isn't repeated: create another TrainingJob.";
                 return Condition::no(UP_TO_DATE, "SpecChanged", message).optional().with_event();
             }
             return job_run::up_to_date(std::iter::empty(), &training.hash, noun);
@@ -146,11 +146,11 @@ impl PlanBuilder<'_> {
         }
         if is_refused {
             // Without its Jobs, the run couldn't start again.
-            let message = "The run was created from an earlier spec, and the current one is refused: correct it, or revert the edit.";
+            let message = "The run was created from an earlier spec, and the current one is rejected: correct it, or revert the edit.";
             return Condition { message: message.to_owned(), ..condition };
         }
         let message = format!(
-            "{} Or set spec.suspend to true, and to false once the pods are gone. The run begins from its start.",
+            "{} Or set spec.suspend to true, and to false once the pods have ended. The run restarts from the beginning.",
             condition.message
         );
         Condition { message, ..condition }
@@ -176,13 +176,13 @@ fn suspended(training: &Training, run: &Run<'_>) -> Condition {
             Condition::satisfied(SUSPENDED, "Suspended", message).optional()
         }
         (Phase::Going, Some(JobState::Suspended)) => Condition::satisfied(SUSPENDED, "Queued", queued(training)).optional(),
-        _ => Condition::no(SUSPENDED, "NotSuspended", "Nobody has suspended the run.").optional(),
+        _ => Condition::no(SUSPENDED, "NotSuspended", "The run is not suspended.").optional(),
     }
 }
 
 fn queued(training: &Training) -> String {
     match training.labels.get(QUEUE) {
-        Some(queue) => format!("The run waits in the queue {queue} until Kueue admits its workers."),
+        Some(queue) => format!("The run is queued in {queue} until Kueue admits its workers."),
         None => "Another controller has suspended the Job of the workers.".to_owned(),
     }
 }

@@ -242,8 +242,8 @@ fn a_weight_says_nothing_that_only_an_administrator_may() {
         Case::new(json!({"fineTunedWeight": weight}))
     };
     for (refused, says) in [
-        (json!({"storageUri": "local:///etc"}), "storage.storageUri is a path of nodes"),
-        (json!({"storageUri": "pvc://other:out/lora"}), "storage.storageUri is a claim of another namespace"),
+        (json!({"storageUri": "local:///etc"}), "storage.storageUri is a path on nodes"),
+        (json!({"storageUri": "pvc://other:out/lora"}), "storage.storageUri is a claim in another namespace"),
         (json!({"storageUri": "s3://a", "path": "/etc"}), "storage.path is a path"),
         (json!({"storageUri": "s3://a", "key": "admin"}), "storage.key names a Secret"),
         (json!({"storageUri": "s3://a", "parameters": {"secretKey": "token"}}), "storage.key names a Secret"),
@@ -297,7 +297,7 @@ fn a_failure_is_recorded_before_the_pods_of_the_attempt_go_and_the_next_comes_af
     let first = failing.plan();
     assert!(
         condition(&first, RESTARTING)
-            .starts_with("Some(true) BackoffLimitExceeded: The run starts again (1 of 1). The Job tune-worker has")
+            .starts_with("Some(true) BackoffLimitExceeded: The run is restarting (1 of 1). The Job tune-worker has")
     );
     assert_eq!((&first.status.fields["restarts"], first.recheck_after), (&json!(1), Some(job_run::RECORD_DELAY)));
     let status = json!({"restarts": 1, "startTime": "2026-01-01T00:00:00Z"});

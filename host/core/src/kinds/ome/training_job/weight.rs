@@ -30,7 +30,7 @@ impl PlanBuilder<'_> {
         match &run.phase {
             Phase::Ended(Ended { succeeded: true, recorded: true, .. }) => {}
             Phase::Ended(Ended { succeeded: false, .. }) => {
-                return Some((no("RunFailed", format!("The run has failed, so there is no FineTunedWeight {name}.")), None));
+                return Some((no("RunFailed", format!("The run has failed, so the FineTunedWeight {name} isn't created.")), None));
             }
             _ => return Some((unknown("Waiting", format!("The FineTunedWeight {name} is created once the run has succeeded.")), None)),
         }
@@ -49,8 +49,8 @@ impl PlanBuilder<'_> {
             Some(weight) if weight.trained_by.as_deref() == Some(&training.uid) => Some((created(), None)),
             Some(_) => {
                 let message = format!(
-                    "The FineTunedWeight {name} exists already, and this run didn't create it: delete it, and the run creates its own; or create \
-                     one with another name for {}.",
+                    "The FineTunedWeight {name} already exists, and this run didn't create it: delete it to let the run create its own, or \
+                     create one with another name for {}.",
                     asked.storage.storage_uri
                 );
                 Some((no("NameTaken", message), None))
