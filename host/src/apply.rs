@@ -128,7 +128,7 @@ impl Applier {
             for (_, workload) in in_the_way.iter().filter(|(_, workload)| !workload.deleting) {
                 self.delete(workload).await?;
             }
-            let why = format!("its name is taken until the {} is deleted", workload.key);
+            let why = format!("its name stays in use until the {} is deleted", workload.key);
             return Err(ApplyError::Passing(object.to_string(), why));
         }
         let (first, last): (Vec<_>, Vec<_>) =
@@ -261,10 +261,10 @@ impl Applier {
         match self.shared.lock().owner(key) {
             None => Ok(()),
             Some(Some(owner)) if *owner == subject.key => {
-                Err(ApplyError::Passing(key.to_string(), "it has come only after the plan was made".to_owned()))
+                Err(ApplyError::Passing(key.to_string(), "it was created after the plan was made".to_owned()))
             }
             // The subject was deleted and made anew, and its former objects are on their way out.
-            Some(None) => Err(ApplyError::Passing(key.to_string(), "it still belongs to what had the name before".to_owned())),
+            Some(None) => Err(ApplyError::Passing(key.to_string(), "it still belongs to the previous owner of the name".to_owned())),
             Some(Some(other)) => Err(ApplyError::Refused {
                 reason: "NameTaken",
                 message: format!("The {key} belongs to the {other}: give one of the two another name."),
@@ -318,7 +318,7 @@ impl Applier {
         {
             let differs = self.record_server_mutation(subject, &object.key, false, (object.fingerprint, child.fingerprint()));
             if differs {
-                tracing::info!(object = %object.key, "the API server keeps the object otherwise than it was written");
+                tracing::info!(object = %object.key, "the API server stores the object differently from what was written");
             }
         }
         // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.

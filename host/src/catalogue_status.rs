@@ -200,7 +200,7 @@ impl<'i> Leading<'i> {
                     let is_dropped = *key.resource != FINE_TUNED_WEIGHT && !RuntimeSummary::is_stored(&status);
                     if is_dropped && self.paused.insert(key.resource, None).is_none() {
                         tracing::info!(
-                            "the CRD {} has no fields for the users of a runtime, so they aren't written: install Pointsman's CRDs",
+                            "the CRD {} has no fields for the users of a runtime, so they aren't written: run `pointsman crds install`",
                             key.resource.crd_name()
                         );
                     }

@@ -63,7 +63,7 @@ impl Outcome {
             Self::Unchanged => "unchanged",
             Self::Outdated(_) => "outdated",
             Self::Missing => "missing",
-            Self::Foreign(_) => "not ours",
+            Self::Foreign(_) => "not managed",
         }
     }
 }
@@ -74,9 +74,9 @@ impl fmt::Display for Outcome {
             Self::Installed => write!(f, "installed"),
             Self::Updated => write!(f, "updated"),
             Self::Unchanged => write!(f, "unchanged"),
-            Self::Outdated(_) => write!(f, "outdated: `pointsman crds install` updates it"),
-            Self::Missing => write!(f, "missing: `pointsman crds install` installs it"),
-            Self::Foreign(comparison) => write!(f, "not ours, left as it is: {comparison}"),
+            Self::Outdated(_) => write!(f, "outdated: run `pointsman crds install`"),
+            Self::Missing => write!(f, "missing: run `pointsman crds install`"),
+            Self::Foreign(comparison) => write!(f, "not managed, stays unchanged: {comparison}"),
         }
     }
 }
@@ -88,7 +88,7 @@ pub enum CrdError {
     #[error("{0}")]
     Kube(#[from] kube::Error),
     /// It took the CRD but doesn't serve the kind.
-    #[error("the API server doesn't serve the kind after {} s; `kubectl describe crd {name}` tells why", ESTABLISH_TIMEOUT.as_secs())]
+    #[error("the API server doesn't serve the kind after {} s: run `kubectl describe crd {name}`", ESTABLISH_TIMEOUT.as_secs())]
     NotEstablished {
         /// The CRD's name.
         name: String,

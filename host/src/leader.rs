@@ -170,7 +170,7 @@ impl Election {
             Err(_) => self.failed("the API server doesn't answer"),
         }
         if self.leads.borrow().is_some_and(|until| until <= Instant::now()) {
-            tracing::warn!(lease = self.name, "leading no more: the lease could not be renewed in time");
+            tracing::warn!(lease = self.name, "this host is no longer the leader: the lease could not be renewed in time");
             self.publish(None);
         }
     }
@@ -208,7 +208,7 @@ impl Election {
         };
         let spec = found.as_ref().and_then(|lease| lease.spec.as_ref());
         if let Some(holder) = self.candidate.observe(spec, Instant::now()) {
-            tracing::info!(lease = self.name, holder, "another host leads");
+            tracing::info!(lease = self.name, holder, "another host is the leader");
         }
         let Some(spec) = self.candidate.wanted(spec, Instant::now(), Timestamp::now()) else {
             self.agreement.compare(found.as_ref());
@@ -236,12 +236,12 @@ impl Election {
         }
         self.lease = None;
         match timeout(self.timing.renew / 2, self.release()).await {
-            Ok(Ok(())) => tracing::info!(lease = self.name, "gave the lease back"),
+            Ok(Ok(())) => tracing::info!(lease = self.name, "released the lease"),
             Ok(Err(error)) => {
-                tracing::warn!(lease = self.name, error = sentence(&error), "the lease can't be given back; it will expire");
+                tracing::warn!(lease = self.name, error = sentence(&error), "the lease can't be released; it will expire");
             }
             Err(_) => {
-                tracing::warn!(lease = self.name, "the lease can't be given back, because the API server doesn't answer; it will expire");
+                tracing::warn!(lease = self.name, "the lease can't be released, because the API server doesn't answer; it will expire");
             }
         }
     }

@@ -43,7 +43,7 @@ pub enum LoadError {
     #[error("{0}")]
     Compile(#[from] CompileError),
     /// It can't say what it is.
-    #[error("asked to describe itself, {0}")]
+    #[error("call of `describe`: {0}")]
     Describe(CallError),
     /// What it says of itself isn't true.
     #[error("{0}")]
@@ -52,7 +52,7 @@ pub enum LoadError {
     #[error("{0}")]
     Version(CallError),
     /// It is bound to what it doesn't answer.
-    #[error("spec.points: it doesn't answer {}; it describes itself as answering {}", name(*.0), names(.1))]
+    #[error("spec.points: the plugin doesn't answer at {}; it supports {}", name(*.0), names(.1))]
     Points(PolicyPoint, Vec<PolicyPoint>),
     /// The binding makes no sense.
     #[error("{0}")]
@@ -64,7 +64,7 @@ pub enum LoadError {
     #[error("{0}")]
     Config(#[from] ConfigError),
     /// It can't be brought to life with its configuration.
-    #[error("given its configuration, {0}")]
+    #[error("call of `configure`: {0}")]
     Configure(CallError),
 }
 
@@ -185,7 +185,7 @@ impl Loader {
             let is_known =
                 |feature: &str| known.contains(&feature) || set.question == Question::NodePlacement && settings::is_feature_name(feature);
             if let Some(unknown) = set.features.iter().find(|feature| !is_known(feature)) {
-                let sentence = format!("it wants the feature {unknown:?}, which this host doesn't know; it knows {}", known.join(", "));
+                let sentence = format!("it needs the feature {unknown:?}, which this host doesn't have; it has {}", known.join(", "));
                 return Err(LoadError::Description(pointsman_sandbox::text::printable_line(&sentence)));
             }
         }

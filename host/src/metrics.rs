@@ -164,7 +164,7 @@ impl Collector for HostState {
         family(page, "pointsman_policy_plugin_info", help, plugins)?;
 
         single(page, "pointsman_policy_cached_decisions", "Decisions in the cache.", self.policies.cached() as u64)?;
-        let help = "Internal errors, each limited to one subject or request; the log has them by the number in the subject's message.";
+        let help = "Internal errors, each limited to one subject or request; find them in the log by the number in the subject's message.";
         let errors = ConstCounter::new(isolate::count());
         errors.encode(page.encode_descriptor("pointsman_internal_errors", help, None, errors.metric_type())?)?;
         single(page, "pointsman_leader", "1 on the leader, which alone writes, else 0.", self.leadership.held().into())?;

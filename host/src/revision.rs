@@ -70,10 +70,10 @@ pub enum RevisionError {
         error: Box<kube::Error>,
     },
     /// It is kept nowhere.
-    #[error("no revision of {0} is kept in the namespace {1}: it was deleted, or never loaded by this host; bring the bytes again")]
+    #[error("no revision of {0} is stored in the namespace {1}: it was deleted, or never loaded by this host; push the plugin again")]
     Missing(Box<Digest>, String),
     /// What is kept isn't what it was.
-    #[error("the revision of {digest} is damaged: {why}; delete its ConfigMaps and bring the bytes again")]
+    #[error("the revision of {digest} is damaged: {why}; delete its ConfigMaps and push the plugin again")]
     Damaged {
         /// The digest that was asked for.
         digest: Box<Digest>,
@@ -81,7 +81,7 @@ pub enum RevisionError {
         why: String,
     },
     /// The bytes aren't those of the digest.
-    #[error("the bytes to keep have the digest {found} rather than {digest}")]
+    #[error("the bytes to store have the digest {found} rather than {digest}")]
     OtherBytes {
         /// The digest that they were to have.
         digest: Box<Digest>,
@@ -89,10 +89,10 @@ pub enum RevisionError {
         found: Box<Digest>,
     },
     /// The bytes don't fit into ConfigMaps.
-    #[error("the revision can't be kept: {0}")]
+    #[error("the revision can't be stored: {0}")]
     Split(#[from] SourceError),
     /// The task that packs the bytes was ended.
-    #[error("the revision can't be kept: packing it was interrupted")]
+    #[error("the revision can't be stored: its compression was interrupted")]
     Interrupted,
 }
 

@@ -49,7 +49,8 @@ pub enum Untrusted {
     SignatureRequired(String),
     /// There is a signature, and nothing to check it with.
     #[error(
-        "spec.signature can't be checked, since the host trusts no key: put the public key into its directory of trusted keys as <name>.pub, or remove spec.signature"
+        "spec.signature can't be checked, because the host trusts no key: put the public key into its directory of trusted keys as \
+         <name>.pub, or remove spec.signature"
     )]
     NoTrustedKeys,
     /// The key isn't trusted.
@@ -61,7 +62,7 @@ pub enum Untrusted {
         known: String,
     },
     /// The signature is no signature.
-    #[error("spec.signature.ed25519 is no signature: {0}; it is the base64 of 64 bytes")]
+    #[error("spec.signature.ed25519 is not a signature: {0}; write the base64 of 64 bytes")]
     Malformed(String),
     /// The signature is over other bytes or by another key.
     #[error(
@@ -102,7 +103,8 @@ pub enum KeyError {
         error: io::Error,
     },
     /// A file has a name that no PolicyPlugin can call.
-    #[error("{} can't be called by a PolicyPlugin: a key's name has at most 63 letters, digits, '-', '_' and '.', and begins and ends with a letter or digit; rename the file", .0.display())]
+    #[error("{} can't be named by a PolicyPlugin: a key's name has at most 63 letters, digits, '-', '_' and '.', and begins and ends with \
+             a letter or digit; rename the file", .0.display())]
     Name(PathBuf),
     /// A file holds no key.
     #[error("{} holds no Ed25519 public key: {why}; write it with openssl pkey -pubout, or as the base64 of its 32 bytes", file.display())]
@@ -203,13 +205,13 @@ fn key(file: &[u8]) -> Result<VerifyingKey, &'static str> {
     if file.len() > MAX_KEY_FILE_BYTES {
         return Err("it is far too long");
     }
-    let text = std::str::from_utf8(file).map_err(|_| "it is no text")?.trim();
+    let text = std::str::from_utf8(file).map_err(|_| "it is not text")?.trim();
     if text.is_empty() {
         return Err("it is empty");
     }
     let bytes = if text.starts_with("-----BEGIN ") { of_pem(text)? } else { of_base64(text, "it is neither PEM nor base64")? };
     let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| "it is base64 of another length than 32 bytes")?;
-    let key = VerifyingKey::from_bytes(&bytes).map_err(|_| "its bytes are no point of the curve")?;
+    let key = VerifyingKey::from_bytes(&bytes).map_err(|_| "its bytes are not a point of the curve")?;
     // Under such a key there are signatures that fit any bytes.
     if key.is_weak() { Err("it is a weak key, which proves nothing") } else { Ok(key) }
 }
@@ -220,14 +222,14 @@ fn of_base64(text: &str, otherwise: &'static str) -> Result<Vec<u8>, &'static st
 
 fn of_pem(text: &str) -> Result<Vec<u8>, &'static str> {
     if text.contains("PRIVATE KEY") {
-        return Err("it is a private key, which has no place here and should be replaced if others could read it");
+        return Err("it is a private key: remove it, and replace it if others could read it");
     }
-    let body = text.strip_prefix(BEGIN).ok_or("its PEM is of something else than a PUBLIC KEY")?;
+    let body = text.strip_prefix(BEGIN).ok_or("its PEM is not a PUBLIC KEY")?;
     let body = body.strip_suffix(END).ok_or("its PEM doesn't end with the line END PUBLIC KEY, or has more after it")?;
     let der = of_base64(&body.split_ascii_whitespace().collect::<String>(), "its PEM is broken")?;
     match der.strip_prefix(&SPKI) {
         Some(key) if key.len() == 32 => Ok(key.to_vec()),
-        _ => Err("it is a key of another kind"),
+        _ => Err("it is a key of another algorithm"),
     }
 }
 
@@ -373,20 +375,17 @@ mod tests {
             ("hello", "it is neither PEM nor base64"),
             ("aGVsbG8=", "it is base64 of another length than 32 bytes"),
             (&"A".repeat(9000), "it is far too long"),
-            (
-                &PEM.replace("PUBLIC", "PRIVATE"),
-                "it is a private key, which has no place here and should be replaced if others could read it",
-            ),
-            (&PEM.replace("PUBLIC KEY", "CERTIFICATE"), "its PEM is of something else than a PUBLIC KEY"),
+            (&PEM.replace("PUBLIC", "PRIVATE"), "it is a private key: remove it, and replace it if others could read it"),
+            (&PEM.replace("PUBLIC KEY", "CERTIFICATE"), "its PEM is not a PUBLIC KEY"),
             (&PEM.replace("END", "AND"), "its PEM doesn't end with the line END PUBLIC KEY, or has more after it"),
             (&format!("{PEM}{PEM}"), "its PEM is broken"),
-            (&ec, "it is a key of another kind"),
+            (&ec, "it is a key of another algorithm"),
             (&weak, "it is a weak key, which proves nothing"),
         ];
         for (text, expected) in cases {
             assert_eq!(key(text.as_bytes()).unwrap_err(), expected, "{text}");
         }
-        assert_eq!(key(&[0xff, 0xfe]).unwrap_err(), "it is no text");
+        assert_eq!(key(&[0xff, 0xfe]).unwrap_err(), "it is not text");
     }
 
     /// A folder that goes with the test.

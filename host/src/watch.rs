@@ -256,7 +256,7 @@ pub async fn keep(
         for (resource, watch) in watches.iter().flat_map(|(resource, watches)| watches.iter().map(|watch| (*resource, watch))) {
             listed.note(resource, *watch.listing.borrow(), || extents.role(resource, watch.place.as_ref()));
         }
-        let now = if served.known() { listed.obstacle() } else { Some("the API server hasn't said yet what it serves".to_owned()) };
+        let now = if served.known() { listed.obstacle() } else { Some("the API server has not reported its kinds yet".to_owned()) };
         shared.change(|world| {
             world.set_available(listed.done);
             world.set_denied(listed.denied);

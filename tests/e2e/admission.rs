@@ -304,7 +304,7 @@ async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_n
     // How often a host has said that it shows a certificate of the Secret: once for the first one, and once more for each new leaf.
     let shown = |host: &Host<'_>| {
         let shows =
-            |line: &&Value| line["message"].as_str().is_some_and(|message| message.starts_with("showing the certificate of the Secret"));
+            |line: &&Value| line["message"].as_str().is_some_and(|message| message.starts_with("serving the certificate of the Secret"));
         host.logged().iter().filter(shows).count()
     };
     for host in [&one, &other] {

@@ -41,7 +41,7 @@ async fn an_optional_kind_is_installed_only_when_asked_for_and_a_crd_that_others
     let theirs = api.replace(name, &PostParams { field_manager: Some("ome".to_owned()), ..PostParams::default() }, &theirs).await.unwrap();
     let said = cluster.pointsman(&["crds", "install"]).ok();
     let line = said.lines().find(|line| line.starts_with(name)).unwrap();
-    assert!(line.ends_with("not ours, left as it is: compatible"), "{line}");
+    assert!(line.ends_with("not managed, stays unchanged: compatible"), "{line}");
     assert_eq!(api.get(name).await.unwrap().metadata.generation, theirs.metadata.generation);
 }
 

@@ -31,7 +31,7 @@ async fn kserve_s_own_crds_are_reported_left_alone_and_worked_with() {
     assert_eq!(versions().await, before, "KServe's CRDs were touched");
     for name in KSERVE {
         let line = said.lines().find(|line| line.starts_with(name)).unwrap();
-        assert!(line.contains("not ours, left as it is"), "{line}");
+        assert!(line.contains("not managed, stays unchanged"), "{line}");
         assert!(line.contains("its storage version v1alpha2 has no field") && line.contains("spec.model.criticality"), "{line}");
     }
     assert!(said.lines().any(|line| line.starts_with("inferenceservices.ome.io") && line.ends_with("installed")), "{said}");
@@ -66,7 +66,7 @@ async fn a_crd_without_our_version_is_reported_as_unusable() {
     crds.create(&PostParams::default(), &theirs.unwrap()).await.unwrap();
     let said = cluster.pointsman(&["crds", "install", "BaseModel"]);
     assert_eq!(said.code, Some(1));
-    assert!(said.stdout.contains("not ours, left as it is: can't be used: it doesn't serve the version v1beta1"), "{}", said.stdout);
+    assert!(said.stdout.contains("not managed, stays unchanged: can't be used: it doesn't serve the version v1beta1"), "{}", said.stdout);
 }
 
 /// Adds or removes fields of our CRDs, as another version of `crds install` would.

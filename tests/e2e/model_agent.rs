@@ -293,7 +293,7 @@ async fn what_fails_is_said_and_passes_once_it_is_repaired() {
     let large = server.put_folder("/large", &[("weights.bin", vec![0; 65 << 20])]);
     space.create(&BASE_MODEL, "large", json!({"spec": {"storage": storage("large", &large)}})).await;
     says(&space, "wrong", "in two downloads: upload the file to the source again").await;
-    says(&space, "large", "and the limit is").await;
+    says(&space, "large", "bytes of facts; the limit is").await;
     server.break_after(None);
     says(&space, "gone", "1 of 3 selected nodes hold the model").await;
     server.put_folder("/wrong", &files(4, 1000));

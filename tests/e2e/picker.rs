@@ -259,10 +259,10 @@ async fn under_load_endpoints_go_a_policy_is_swapped_and_the_picker_restarts_and
     let says = async |message: &str| {
         eventually(message, async || picker.log().iter().any(|line| line["message"] == message).then_some(())).await;
     };
-    says("another policy decides from now on").await;
+    says("another policy is active").await;
     load.goes_on(100).await;
     replace(b"no plugin");
-    says("the policy can't be loaded; the former one decides").await;
+    says("the policy can't be loaded; the previous one stays active").await;
     load.goes_on(100).await;
 
     // An endpoint goes in good order, and comes back.
@@ -341,21 +341,21 @@ async fn a_policy_of_a_config_map_comes_is_replaced_and_stays_when_what_holds_it
         })
         .await
     };
-    assert_eq!(told("the policy can't be loaded; the former one decides", 1).await.len(), 1, "it isn't there yet");
+    assert_eq!(told("the policy can't be loaded; the previous one stays active", 1).await.len(), 1, "it isn't there yet");
     let bytes = plugin_bytes("pointsman-example-rust-balance");
     space.0.cluster.apply(&map(&bytes, "weights: {prefix-match: 5}")).ok();
-    told("another policy decides from now on", 1).await;
+    told("another policy is active", 1).await;
     assert_eq!(send(&envoy, &request("its policy decides")).await.status, 200);
     let asked = "llm_d_epp_plugin_duration_seconds_count{extension_point=\"Score\",plugin_type=\"policy\",plugin_name=\"scorer\"} 1";
     eventually("it was asked", async || picker.page().contains(asked).then_some(())).await;
     // Another configuration is another policy.
     space.0.cluster.apply(&map(&bytes, "weights: {queue-length: -1}")).ok();
-    told("another policy decides from now on", 2).await;
+    told("another policy is active", 2).await;
     space.0.cluster.apply(&map(&bytes, "weights: {no-such-feature: 1}")).ok();
-    let refused = told("the policy can't be loaded; the former one decides", 2).await;
+    let refused = told("the policy can't be loaded; the previous one stays active", 2).await;
     assert!(refused[1]["error"].as_str().unwrap().contains("no-such-feature"), "{refused:?}");
     space.kubectl(&["delete", "configmap", NAME]).ok();
-    told("the policy can't be loaded; the former one decides", 3).await;
+    told("the policy can't be loaded; the previous one stays active", 3).await;
     assert_eq!(send(&envoy, &request("the former one decides")).await.status, 200);
     eventually("it still is asked", async || picker.page().contains(&asked.replace("} 1", "} 2")).then_some(())).await;
     picker.stop();

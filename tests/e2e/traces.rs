@@ -288,6 +288,6 @@ async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_lo
     space.serves("fourth", with_model(json!({"engine": fixed(1)}))).await;
     let messages = end(&cluster, host);
     let at = |text: &str| messages.iter().position(|message| message.starts_with(text));
-    let (released, given_up) = (at("gave the lease back"), at("the collector takes longer"));
+    let (released, given_up) = (at("released the lease"), at("the collector takes longer"));
     assert!(released.is_some() && given_up.is_none_or(|given_up| released < Some(given_up)), "{messages:?}");
 }

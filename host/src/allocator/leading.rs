@@ -98,7 +98,7 @@ fn summary(steps: &[Step]) -> String {
 fn log_undecided(known: &mut Option<String>, failed: Option<Undecided>, what: &str) {
     let why = failed.map(|failed| failed.to_string());
     if let Some(why) = why.as_ref().filter(|why| known.as_ref() != Some(*why)) {
-        tracing::warn!("the policies at scheduling-scoring can't {what}: {why}");
+        tracing::warn!("the scheduling-scoring policies can't {what}: {why}");
     }
     *known = why;
 }
@@ -149,7 +149,7 @@ impl Leading {
                     self.failures += 1;
                     // That happens after a change of the leader.
                     if !is_conflict(&error) {
-                        tracing::warn!(error = sentence(&error), "what is reserved for models can't be written; trying again");
+                        tracing::warn!(error = sentence(&error), "the reservations for models can't be written; trying again");
                     }
                     let [least, most] = RETRY;
                     Some(Instant::now() + (least * 2_u32.saturating_pow(self.failures - 1)).min(most))
@@ -326,7 +326,7 @@ impl Leading {
             (ledger, nodes.failed)
         });
         log_undecided(&mut self.unranked, unranked, "rank models, so none is put to sleep for another");
-        log_undecided(&mut self.unchosen, unchosen, "choose nodes for models, so those without a place wait");
+        log_undecided(&mut self.unchosen, unchosen, "choose nodes for models, so models without a node wait");
         (inputs, ledger, gone)
     }
 

@@ -124,7 +124,10 @@ impl Store for Seen {
                 let (name, node, problem) = Node::from_object(text);
                 match problem {
                     Some(problem) if self.problems.get(&name) != Some(&problem) => {
-                        tracing::warn!(node = name, "the annotation {problem}; until then, models may take all that other pods leave");
+                        tracing::warn!(
+                            node = name,
+                            "the annotation {problem}; until then, models may use all memory that other pods leave"
+                        );
                         self.problems.insert(name.clone(), problem);
                     }
                     Some(_) => {}

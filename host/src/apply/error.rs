@@ -14,7 +14,7 @@ pub enum ApplyError {
     #[error("this host is no longer the leader")]
     NotLeading,
     /// The subject is another one by now: a plan for its newest state is due.
-    #[error("it has changed meanwhile")]
+    #[error("it has changed since the plan was made")]
     Outdated,
     /// Another try may well do.
     #[error("{0}: {1}")]
@@ -52,7 +52,7 @@ pub(super) fn unknown_object_error(subject: &Subject, key: &ObjectKey, there: &O
 
 /// What to do where something else has the name of an object. The noun is the subject's.
 pub(super) fn name_taken(noun: &str, key: &ObjectKey, said: &str) -> ApplyError {
-    let message = format!("There is a {key} already that isn't this {noun}'s: delete it or give the {noun} another name.{said}");
+    let message = format!("A {key} that doesn't belong to this {noun} exists already: delete it or give the {noun} another name.{said}");
     ApplyError::Refused { reason: "NameTaken", message }
 }
 
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(reason, "NameTaken");
         assert_eq!(
             message,
-            "There is a Service b/a-engine already that isn't this service's: delete it or give the service another name. \
+            "A Service b/a-engine that doesn't belong to this service exists already: delete it or give the service another name. \
              The API server says: it is in the way."
         );
         assert!(matches!(refused(409, &json!([])), ApplyError::Passing(object, _) if object == "Service b/a-engine"));

@@ -29,7 +29,8 @@ impl Controller {
             }
             ContestReport::TakenAway => {
                 self.reconciles.taken_away(subject.key.resource.kind);
-                tracing::warn!(subject = %subject.key, "somebody has taken away the condition {CONTESTED}; it stays so. {}", contest.message());
+                tracing::warn!(subject = %subject.key, "another writer removed the condition {CONTESTED}; the subject stays contested. \
+                                                        {}", contest.message());
             }
         }
         // The subject itself tells when it is over; or it is looked at again in a while, because what another controller has made isn't watched.

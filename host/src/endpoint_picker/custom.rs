@@ -37,7 +37,7 @@ impl Complaints {
             Ok(policy) => policy,
             Err(error) => {
                 if self.last != error {
-                    tracing::warn!(error, "the policy can't be loaded; the former one decides");
+                    tracing::warn!(error, "the policy can't be loaded; the previous one stays active");
                     self.last = error;
                 }
                 return;
@@ -45,7 +45,7 @@ impl Complaints {
         };
         self.last.clear();
         if self.decides.as_ref().is_none_or(|before| before.identity() != policy.identity()) {
-            tracing::info!(policy = policy.name(), digest = policy.digest(), "another policy decides from now on");
+            tracing::info!(policy = policy.name(), digest = policy.digest(), "another policy is active");
             let policy = Arc::new(policy);
             for pool in &self.pools {
                 pool.update_policies(|policies| policies.custom = Some(Arc::clone(&policy)));
@@ -75,7 +75,7 @@ fn folder(file: &Path) -> &Path {
 /// Reads the policy's bytes and its configuration.
 pub fn read(file: &Path, config: Option<&Path>) -> Result<(Vec<u8>, Value), String> {
     let last = file.file_name().and_then(OsStr::to_str);
-    let last = last.ok_or_else(|| format!("--policy {}: it is no path of a file", file.display()))?;
+    let last = last.ok_or_else(|| format!("--policy {}: it is not the path of a file", file.display()))?;
     let bytes = file::read(folder(file), last).map_err(|error| format!("--policy: {error}"))?;
     let bytes = unpack(&bytes).map_err(|error| format!("--policy {}: {error}", file.display()))?.into_owned();
     let config = match config {

@@ -63,7 +63,7 @@ impl ScoringPolicy {
         Self::bind(loader, bound, bytes)?.ok_or_else(|| {
             let known: Vec<&str> = Feature::ALL.iter().map(|feature| feature.name()).collect();
             LoadError::Description(format!(
-                "it wants no features with the question endpoint-pick, so it can't tell endpoints apart: declare some of them ({})",
+                "it declares no features of endpoint-pick, so it can't distinguish endpoints: declare some of them ({})",
                 known.join(", ")
             ))
         })
@@ -160,9 +160,9 @@ impl ScoringPolicy {
             }
             Some(HealthChange::Quarantined(_, pause, error)) => {
                 let seconds = pause.as_secs();
-                tracing::warn!(policy, digest, %error, seconds, "a policy fails too often, and isn't asked for a while");
+                tracing::warn!(policy, digest, %error, seconds, "a policy failed too often and is quarantined");
             }
-            Some(HealthChange::Recovered(_)) => tracing::info!(policy, digest, "a policy answers again"),
+            Some(HealthChange::Recovered(_)) => tracing::info!(policy, digest, "a policy is no longer quarantined"),
         }
     }
 }

@@ -58,7 +58,7 @@ impl Dropped {
         match self {
             Self::Saturated => "All endpoints of the pool are saturated, and requests of a negative priority don't wait: try again later.",
             Self::QueueFull => "The pool is saturated, and no more requests may wait: try again later.",
-            Self::Evicted => "The pool is saturated, and this request had to make room for a more important one: try again later.",
+            Self::Evicted => "The pool is saturated, and a more important request displaced this one: try again later.",
             Self::TtlExpired => "The pool was saturated for as long as this request may wait: try again later.",
             Self::NoEndpoints => "The pool has no endpoint that is ready and that the gateway allows.",
             Self::Filtered => "No endpoint of the pool passes the filters of the endpoint picker's configuration.",

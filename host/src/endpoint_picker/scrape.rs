@@ -91,16 +91,16 @@ pub struct Scraper {
 /// Why the metrics of an endpoint can't be read.
 #[derive(Debug, thiserror::Error)]
 enum ScrapeError {
-    #[error("the connection can't be made: {0}: check that the pod listens on the port of its metrics")]
+    #[error("the connection failed: {0}: check that the pod listens on the port of its metrics")]
     Connect(io::Error),
     #[error(
-        "the connection can't be made within {} s: check that no NetworkPolicy forbids it, and that the node of the pod can be reached",
+        "the connection wasn't established within {} s: check that no NetworkPolicy denies it, and that the node of the pod is reachable",
         READ_TIMEOUT.as_secs()
     )]
     ConnectTimeout,
     #[error("TLS fails: {0}: check whether the metrics are served by http or https, and the certificates")]
     Tls(io::Error),
-    #[error("the server doesn't answer by HTTP: {}: check the port and the scheme of the metrics", with_source(.0))]
+    #[error("the server doesn't speak HTTP: {}: check the port and the scheme of the metrics", with_source(.0))]
     Http(hyper::Error),
     #[error("the page isn't complete within {} s: check the load of the server", READ_TIMEOUT.as_secs())]
     Timeout,

@@ -23,7 +23,7 @@ impl Refused {
             Self::Loopback => "it is a loopback address",
             Self::LinkLocal => "it is a link-local address, where clouds have their metadata",
             Self::Metadata => "it is the address of a cloud's metadata",
-            Self::NotUnicast => "it is no address of a machine",
+            Self::NotUnicast => "it is not the address of a host",
         }
     }
 }

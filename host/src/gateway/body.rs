@@ -133,7 +133,7 @@ impl RequestBody {
     }
 
     fn error(&self) -> GatewayError {
-        self.failure.get().cloned().unwrap_or_else(|| GatewayError::invalid("The body ends before its end."))
+        self.failure.get().cloned().unwrap_or_else(|| GatewayError::invalid("The body ends early."))
     }
 
     /// Keeps a chunk; false if that is more than there is room for.

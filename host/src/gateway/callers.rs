@@ -107,7 +107,7 @@ impl Keys {
                     _ => return Err(wrong("needs either `token` or `tokenSha256`")),
                 };
                 if !names.insert(name.clone()) {
-                    return Err(wrong("is there twice"));
+                    return Err(wrong("is listed twice"));
                 }
                 let caller = Caller {
                     name: key.name,
@@ -195,7 +195,7 @@ impl Authentication {
             Some(review) => self.review(&**review, token, digest).await?,
             None => None,
         };
-        reviewed.ok_or_else(|| GatewayError::unauthorized("The API key isn't known, or it has expired."))
+        reviewed.ok_or_else(|| GatewayError::unauthorized("The API key is unknown or has expired."))
     }
 
     async fn review(&self, review: &Review, token: &str, digest: Digest) -> Result<Option<Caller>, GatewayError> {

@@ -55,7 +55,7 @@ pub fn keep(folder: PathBuf, keys: Arc<ArcSwap<Keys>>, quotas: Arc<Quotas>) -> i
                 quotas.set_namespaces(read.namespaces.clone());
                 keys.store(Arc::new(read));
             }
-            Err(error) => tracing::warn!(error, "keys can't be used; the former ones stay"),
+            Err(error) => tracing::warn!(error, "keys can't be used; the previous ones stay in use"),
         };
         file::follow(changes, look, take).await;
     })

@@ -63,7 +63,7 @@ pub enum Malformed {
     #[error("the body has `model` twice: remove one of them")]
     Twice,
     /// Some servers would take it for the model.
-    #[error("the body has a field that differs from `model` by capitals alone: write it in small letters")]
+    #[error("the body has a field that differs from `model` by capitals alone: write it in lower case")]
     Capitals,
     /// It isn't a form, or its boundary isn't one.
     #[error("the Content-Type must be multipart/form-data with a boundary of at most 70 characters")]

@@ -275,7 +275,7 @@ impl Proxy {
         match self.backends.send(in_flight.target(), request).await {
             Err(error) => own_error(&error, record),
             Ok(Answer { response, .. }) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
-                own_error(&GatewayError::backend_unavailable("The backend wants to speak another protocol.", None), record)
+                own_error(&GatewayError::backend_unavailable("The backend requests another protocol.", None), record)
             }
             Ok(Answer { response, connection }) => {
                 let (mut parts, incoming) = response.into_parts();

@@ -76,7 +76,7 @@ pub async fn serve(
                 });
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection can't be taken");
+                tracing::debug!(%error, "a connection can't be accepted");
                 sleep(ACCEPT_DELAY).await;
             }
         }
@@ -92,7 +92,7 @@ pub async fn serve(
         }
     };
     if timeout(drain, ended).await.is_err() {
-        tracing::warn!(connections = connections.len(), "the time for the last answers has ended: ending what is left");
+        tracing::warn!(connections = connections.len(), "the time for the last answers is over: ending the remaining connections");
         connections.shutdown().await;
     }
     Ok(())
@@ -111,8 +111,8 @@ async fn connection(proxy: Arc<Proxy>, stream: TcpStream, tls: Option<TlsAccepto
         None => speak(proxy, stream, client, stopped).await,
         Some(tls) => match timeout(proxy.limits.header_timeout, tls.accept(stream)).await {
             Ok(Ok(stream)) => speak(proxy, stream, client, stopped).await,
-            Ok(Err(error)) => tracing::debug!(%client, %error, "a client can't be talked to"),
-            Err(_) => tracing::debug!(%client, "a client doesn't begin to speak TLS"),
+            Ok(Err(error)) => tracing::debug!(%client, %error, "the connection to a client failed"),
+            Err(_) => tracing::debug!(%client, "a client doesn't start the TLS handshake"),
         },
     }
 }

@@ -33,7 +33,7 @@ impl Target {
     /// end says that the name is complete.
     pub fn parse(url: &str, namespace: &str, cluster_domain: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("spec.backendUrl {url:?} {what}");
-        let uri: Uri = url.parse().map_err(|error| wrong(&format!("is no URL ({error}): write one such as http://vllm-server:8000")))?;
+        let uri: Uri = url.parse().map_err(|error| wrong(&format!("is not a URL ({error}): write one such as http://vllm-server:8000")))?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,

@@ -154,7 +154,7 @@ pub(super) async fn find(model: ModelObject, folder: PathBuf) -> Result<Brought,
         Ok(found) if found.is_dir() => {}
         Ok(_) => return Err(format!("{} isn't a folder: correct storageUri", folder.display()).into()),
         Err(error) => {
-            let remedy = "put the model there, or mount that folder into the model agent if it has it";
+            let remedy = "put the model there, or mount that folder into the model agent";
             return Err(format!("the model agent can't read {} ({error}): {remedy}", folder.display()).into());
         }
     }
@@ -217,7 +217,7 @@ async fn read(model: &ModelObject, folder: PathBuf) -> (Option<Box<RawValue>>, O
         fields.extend(facts.diffusion_pipeline.as_ref().map(|pipeline| ("diffusionPipeline".to_owned(), json!(pipeline))));
         let text = json!(fields).to_string();
         if text.len() > MAX_FACTS {
-            return Err(format!("they have {} bytes of facts, and the limit is {MAX_FACTS}: set the spec's fields yourself", text.len()));
+            return Err(format!("they have {} bytes of facts; the limit is {MAX_FACTS}: set the spec's fields yourself", text.len()));
         }
         RawValue::from_string(text).map_err(|error| error.to_string())
     });

@@ -36,7 +36,7 @@ impl Counts {
     pub fn register(&self, registry: &mut Registry) {
         let families = [
             ("model_agent_downloads_success", "Models that were downloaded.", &self.successes),
-            ("model_agent_downloads_failed", "Attempts to bring a model to the node that failed.", &self.failures),
+            ("model_agent_downloads_failed", "Attempts to download a model to the node that failed.", &self.failures),
             ("model_agent_download_bytes", "Bytes that were downloaded for models that are complete.", &self.bytes),
         ];
         for (name, help, family) in families {

@@ -200,7 +200,9 @@ impl Agent {
         let why = match seen.obstacle() {
             Some(Obstacle::Failed(why)) => Some(why),
             Some(Obstacle::Pending) => Some("the models haven't been listed yet".to_owned()),
-            None if seen.node.is_none() => Some(format!("there is no node {}: --node must be that of the agent's pod", self.settings.node)),
+            None if seen.node.is_none() => {
+                Some(format!("there is no node {}: set --node to the node of the agent's pod", self.settings.node))
+            }
             None => None,
         };
         self.obstacle.send_if_modified(|known| mem::replace(known, why.clone()) != why);
@@ -217,7 +219,7 @@ impl Agent {
             match self.tools.downloader.stored().await {
                 Ok(stored) => self.stored = Some(stored),
                 Err(error) => {
-                    tracing::warn!(%error, "what is on the disk can't be read; trying again");
+                    tracing::warn!(%error, "the disk can't be read; trying again");
                     self.retry_at = Some(now + RETRY_DELAY);
                     return self.retry_at;
                 }
@@ -235,7 +237,7 @@ impl Agent {
         if self.retry_at.is_none()
             && let Err(error) = self.reporter.write(&node, live.as_ref(), &desired).await
         {
-            tracing::warn!(error = sentence(&error), "what the node has of models can't be reported; trying again");
+            tracing::warn!(error = sentence(&error), "the node's models can't be reported; trying again");
             self.retry_at = Some(now + RETRY_DELAY);
         }
         [next_job, next_removal, self.progress_at, self.retry_at].into_iter().flatten().min()
@@ -277,7 +279,7 @@ impl Agent {
         for (folder, note) in notes {
             match self.tools.downloader.note(&folder, note.text()).await {
                 Ok(()) => self.stored = None,
-                Err(error) => tracing::warn!(%error, folder = %folder.display(), "whether files are kept can't be noted"),
+                Err(error) => tracing::warn!(%error, folder = %folder.display(), "the record of retained files can't be written"),
             }
         }
         leaving
@@ -340,7 +342,7 @@ impl Agent {
             if self.work.values().any(|(_, folder)| *folder == path) {
                 continue;
             }
-            tracing::info!(folder = %path.display(), ?removal, "removing what no model wants any more");
+            tracing::info!(folder = %path.display(), ?removal, "removing files that no model uses");
             let tools = Arc::clone(&self.tools);
             let handle = self.jobs.spawn(async move {
                 let removed = match removal {
@@ -378,7 +380,7 @@ impl Agent {
                 }
             }
             (Work::Removal, Done::Removal(Err(error))) => {
-                tracing::warn!(folder = %folder.display(), error, "what no model wants any more can't be removed; trying again");
+                tracing::warn!(folder = %folder.display(), error, "files that no model uses can't be removed; trying again");
                 self.blocked.insert(folder, (error, now + RETRY_DELAY));
             }
             _ => _ = self.blocked.remove(&folder),

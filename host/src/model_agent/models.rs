@@ -280,7 +280,7 @@ impl Models {
                         bytes,
                         downloaded_bytes,
                         shared_bytes,
-                        "the model is here"
+                        "the model is ready on the node"
                     );
                     counts.downloaded(model, outcome);
                 }
@@ -299,7 +299,7 @@ impl Models {
             }
             Err(Failure { message, .. }) => {
                 if held.failure.as_ref() != Some(&message) {
-                    tracing::warn!(model = model.display_name(), error = message, "the model isn't here; trying again");
+                    tracing::warn!(model = model.display_name(), error = message, "the model isn't ready on the node; trying again");
                 }
                 counts.failed(model);
                 let delay = if is_found { FIND_INTERVAL } else { self.retry_delay.saturating_mul(2u32.saturating_pow(held.failures)) };

@@ -204,7 +204,7 @@ pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<Res
                             && model_key(&known.metadata) == Some(&key)
                             && known.owner_references().iter().any(|known| known.uid == owner)
                     };
-                    let why = || "a Job of this name exists that isn't the model's, or not any more: delete it".to_owned();
+                    let why = || "a Job of this name exists that doesn't belong to the model: delete it".to_owned();
                     Ok(Some(if known.as_ref().is_none_or(is_ours) { Ok(()) } else { Err(why()) }))
                 }
                 Err(kube::Error::Api(status)) => Ok(Some(Err(status.message))),

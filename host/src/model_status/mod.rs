@@ -154,7 +154,7 @@ impl<'i> Leading<'i> {
             inspections: inspections::start(&inputs.client, &inputs.claims.namespaces),
             image: match &inputs.image {
                 InspectImage::Given(image) => Ok(image.clone()),
-                InspectImage::OfPod { .. } => Err("it hasn't been looked up yet".to_owned()),
+                InspectImage::OfPod { .. } => Err("it is not known yet".to_owned()),
             },
             refusals: BTreeMap::new(),
             job_obstacle: Some(Obstacle::Pending),
@@ -312,7 +312,7 @@ impl<'i> Leading<'i> {
                 Err(error) => {
                     let why = sentence(&error);
                     if known.get(&model) != Some(&why) {
-                        tracing::warn!(subject = %model, error = why, "what nodes have of the model can't be written; trying again");
+                        tracing::warn!(subject = %model, error = why, "the model's state on nodes can't be written; trying again");
                     }
                     self.failed.insert(model, why);
                 }

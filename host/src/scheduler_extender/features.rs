@@ -107,7 +107,7 @@ fn number(answer: Result<Result<String, Problem>, CallError>) -> Result<f64, Str
         Ok(Value::Bool(holds)) => Ok(f64::from(u8::from(holds))),
         // It says itself that it doesn't know.
         Ok(Value::Null) => Ok(f64::NAN),
-        _ => Err("its value is neither a number nor a truth value".to_owned()),
+        _ => Err("its value is neither a number nor a bool".to_owned()),
     }
 }
 

@@ -168,7 +168,7 @@ impl Extender {
             let cache = match self.source.cache(settings).await {
                 Ok(cache) => cache,
                 Err(error) => {
-                    tracing::warn!(error, "the settings can't be taken; the former ones decide");
+                    tracing::warn!(error, "the settings can't be used; the previous ones stay active");
                     continue;
                 }
             };
@@ -183,7 +183,7 @@ impl Extender {
                     let extender = Arc::clone(&self);
                     // While nodes are sought for a gang, that takes a while.
                     _ = spawn_blocking(move || extender.change_reservations(Reservations::retry)).await;
-                    tracing::info!("other settings decide from now on");
+                    tracing::info!("other settings are active");
                 }
                 changed = newest.changed() => {
                     if changed.is_err() {

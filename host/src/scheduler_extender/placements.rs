@@ -100,19 +100,19 @@ impl Wanted {
                 "explain" => wanted.explain.push(value.into_owned()),
                 "limit" => {
                     let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-                    wanted.limit = limit.ok_or_else(|| format!("limit: it is a number from 1 to {MAX_LIMIT}"))?;
+                    wanted.limit = limit.ok_or_else(|| format!("limit: set a number from 1 to {MAX_LIMIT}"))?;
                 }
-                _ => return Err("there are the parameters namespace, name, explain and limit alone".to_owned()),
+                _ => return Err("the only parameters are namespace, name, explain and limit".to_owned()),
             }
         }
         if wanted.namespace.is_some() != wanted.name.is_some() {
             return Err("namespace and name: set both or neither".to_owned());
         }
         if !wanted.explain.is_empty() && wanted.name.is_none() {
-            return Err("explain: set namespace and name, too".to_owned());
+            return Err("explain: also set namespace and name".to_owned());
         }
         if wanted.explain.len() > MAX_EXPLAINED {
-            return Err(format!("explain: it may be there {MAX_EXPLAINED} times"));
+            return Err(format!("explain: repeat it at most {MAX_EXPLAINED} times"));
         }
         Ok(wanted)
     }
@@ -176,10 +176,9 @@ impl Extender {
         let policies = self.policies();
         let pinned = policies.pin(Standing::New);
         if pinned.set().digest().to_string() != placement.set {
-            return Err(format!("another policy set decides now, and {} decided then: ask for a newer placement", placement.set));
+            return Err(format!("another policy set is active now, and {} was active then: request a newer placement", placement.set));
         }
-        let subject =
-            placement.subject.as_ref().ok_or("the labels of the pod are too large to be recorded, and plugins are selected by them")?;
+        let subject = placement.subject.as_ref().ok_or("the labels of the pod are too large to be recorded, which select the plugins")?;
         let features: Vec<&str> = placement.features.iter().map(String::as_str).collect();
         let candidates = Candidates { features: &features, values: &placement.values };
         let explain = |node: &String| {

@@ -182,7 +182,7 @@ impl Answering {
         let body = match timeout(READ_WITHIN, Bytes::from_request(request, &())).await {
             Ok(Ok(body)) => body,
             Ok(Err(rejection)) => return ("invalid", rejection.into_response()),
-            Err(_) => return ("invalid", refused(StatusCode::REQUEST_TIMEOUT, "the call takes too long to come")),
+            Err(_) => return ("invalid", refused(StatusCode::REQUEST_TIMEOUT, "the call takes too long to arrive")),
         };
         let Ok(Ok(place)) = timeout(ROOM_WITHIN, Arc::clone(&self.places).acquire_owned()).await else {
             return ("busy", refused(StatusCode::SERVICE_UNAVAILABLE, BUSY));

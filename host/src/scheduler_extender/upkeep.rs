@@ -56,8 +56,8 @@ const DISSOLVED: &str = "GangDissolved";
 const ABANDONED: &str = "PlacedWithoutPolicies";
 
 /// What is said of a pod whose scheduler has waited no longer.
-const ABANDONED_NOTE: &str = "The scheduler hasn't waited for the extender's answer and may place the pod without policies: raise `httpTimeout` in its \
-                              configuration, or see pointsman_extender_call_duration_seconds for what takes so long.";
+const ABANDONED_NOTE: &str = "The scheduler didn't wait for the extender's answer and may place the pod without policies: raise \
+                              `httpTimeout` in its configuration, or check the latency in pointsman_extender_call_duration_seconds.";
 
 /// What is to be done.
 enum Errand {
@@ -109,7 +109,7 @@ impl Writer {
         let words =
             format!("{} of the {size} members of the gang {name} had nodes for {timeout} s, and the others found none", placed.len());
         if let Some(pod) = irreplaceable {
-            tracing::warn!(namespace, "{words}: it stays so, because no controller would create {pod} again");
+            tracing::warn!(namespace, "{words}: nothing is deleted, because no controller would recreate {pod}");
             return false;
         }
         tracing::info!(namespace, "{words}: those with nodes are deleted, so that the gang starts over");
@@ -118,7 +118,7 @@ impl Writer {
         for (namespace, pod, uid) in placed {
             // A gang that has become whole or has begun to work meanwhile isn't stopped; one of which something is deleted is in part until it ends.
             if !is_dissolved && !is_half() {
-                tracing::info!(namespace, "the gang {name} has become whole or Ready meanwhile, and stays");
+                tracing::info!(namespace, "the gang {name} has become complete or Ready, and stays");
                 return false;
             }
             is_dissolved |= self.delete(namespace, pod, uid, &note).await;

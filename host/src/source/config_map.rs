@@ -124,7 +124,7 @@ pub fn assemble(
     }
     let unpacked = unpack(&bytes)?.into_owned();
     if unpacked.is_empty() {
-        return Err(SourceError::Empty(format!("what is compressed in the ConfigMap {}", parts[0].title)));
+        return Err(SourceError::Empty(format!("the compressed data of the ConfigMap {}", parts[0].title)));
     }
     let found = Digest::hash(&unpacked);
     match digest {
@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(reason, "DigestMismatch");
         let (told, found) = (Digest::hash(b"other"), Digest::hash(b"\0asm1"));
         assert!(
-            sentence.contains(&format!("ours/a announces {told} ")) && sentence.contains(&format!("the bytes are {found}:")),
+            sentence.contains(&format!("ours/a has {told} in")) && sentence.contains(&format!("its bytes have {found}:")),
             "{sentence}"
         );
         annotate(maps.get_mut("a").unwrap(), DIGEST, Some("abc"));
@@ -364,7 +364,7 @@ mod tests {
         );
         assert_eq!(
             refused(&by_hand("plugin.wasm", &pack(b"").unwrap()), &["a"]),
-            ("Empty", "what is compressed in the ConfigMap ours/a is empty".to_owned())
+            ("Empty", "the compressed data of the ConfigMap ours/a is empty".to_owned())
         );
         let mut none = maps;
         let map = none.get_mut("a").unwrap();

@@ -35,7 +35,7 @@ pub enum FileError {
         target: PathBuf,
     },
     /// A directory, a pipe or the like.
-    #[error("{} is {what}, and a plugin must be an ordinary file", path.display())]
+    #[error("{} is {what}: a plugin must be a regular file", path.display())]
     NotRegular {
         /// The path as it was asked for.
         path: PathBuf,
@@ -201,7 +201,7 @@ mod tests {
         let dir = TempDir::new().unwrap();
         fs::create_dir(dir.path().join("folder")).unwrap();
         assert!(Command::new("mkfifo").arg(dir.path().join("pipe")).status().unwrap().success());
-        let said = |what: &str| format!("DIR/{what}, and a plugin must be an ordinary file");
+        let said = |what: &str| format!("DIR/{what}: a plugin must be a regular file");
         assert_eq!(refused(&dir, "folder"), ("FileNotRegular", said("folder is a directory")));
         assert_eq!(refused(&dir, "pipe"), ("FileNotRegular", said("pipe is a named pipe")));
     }

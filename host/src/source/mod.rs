@@ -116,7 +116,8 @@ pub fn read_offline(source: &'static dyn Source, wanted: &PluginSource, view: So
 pub enum SourceError {
     /// A namespace that the host doesn't read from.
     #[error(
-        "ConfigMaps of the namespace {namespace} aren't read: the host takes plugins from {allowed}; put the ConfigMap there, or allow the namespace in the host's configuration"
+        "ConfigMaps of the namespace {namespace} aren't read: the host reads plugins from {allowed}; put the ConfigMap there, or allow \
+         the namespace in the host's configuration"
     )]
     NamespaceNotAllowed {
         /// The namespace that was asked for.
@@ -151,17 +152,18 @@ pub enum SourceError {
     #[error("{0} is empty")]
     Empty(String),
     /// There are too many bytes.
-    #[error("it has more than {LARGEST_BINARY} bytes{0}, and no more are accepted")]
+    #[error("it has more than the limit of {LARGEST_BINARY} bytes{0}")]
     TooLarge(&'static str),
     /// It can't be decompressed.
-    #[error("it begins like gzip and can't be decompressed: {0}; store it again, as it is or compressed with gzip")]
+    #[error("it starts like gzip but can't be decompressed: {0}; store it again, uncompressed or compressed with gzip")]
     Gzip(String),
     /// It doesn't fit into as many ConfigMaps as a source can name.
-    #[error("compressed it has {0} bytes, and a source of ConfigMaps holds at most {most}: bring it as a file", most = pointsman_sandbox::limits::PART * pointsman_sandbox::limits::MAX_CONFIG_MAP_PARTS)]
+    #[error("compressed it has {0} bytes; the limit of a ConfigMap source is {most}: use a file source", most = pointsman_sandbox::limits::PART * pointsman_sandbox::limits::MAX_CONFIG_MAP_PARTS)]
     TooManyParts(usize),
     /// A part doesn't tell what it is a part of.
     #[error(
-        "the ConfigMap {map} doesn't tell in the annotation {annotation} what it is a part of ({found}): store the component with pointsman plugin push, which writes it"
+        "the ConfigMap {map} lacks the annotation {annotation}, which identifies its component ({found}): store the component with \
+         `pointsman plugin push`"
     )]
     Unmarked {
         /// Namespace and name.
@@ -201,7 +203,7 @@ pub enum SourceError {
     },
     /// The bytes aren't those that were announced.
     #[error(
-        "the ConfigMap {map} announces {told} in its annotation {annotation}, and the bytes are {found}: they were changed afterwards; store the component again",
+        "the ConfigMap {map} has {told} in its annotation {annotation}, but its bytes have {found}: store the component again",
         annotation = config_map::DIGEST
     )]
     OtherBytes {

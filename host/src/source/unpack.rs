@@ -78,7 +78,7 @@ mod tests {
         assert_eq!(unpack(&pack(&zeros[1..]).unwrap()).unwrap().len(), LARGEST_BINARY);
         assert_eq!(refused(&pack(&zeros).unwrap()), SourceError::TooLarge(" when decompressed"));
         assert_eq!(refused(&zeros), SourceError::TooLarge(""));
-        assert_eq!(refused(&zeros).to_string(), "it has more than 67108864 bytes, and no more are accepted");
+        assert_eq!(refused(&zeros).to_string(), "it has more than the limit of 67108864 bytes");
     }
 
     #[test]
@@ -90,7 +90,7 @@ mod tests {
         let truncated = refused(&packed[..packed.len() - 1]).to_string();
         assert_eq!(
             truncated,
-            "it begins like gzip and can't be decompressed: its end is missing; store it again, as it is or compressed with gzip"
+            "it starts like gzip but can't be decompressed: its end is missing; store it again, uncompressed or compressed with gzip"
         );
         let mut changed = packed.clone();
         let checksum = changed.len() - 6;

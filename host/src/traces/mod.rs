@@ -38,7 +38,7 @@ pub struct Endpoint(Uri);
 
 /// Why a URL isn't that of a collector.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no URL of a collector: write one such as http://collector.monitoring:4318, without credentials or a query")]
+#[error("{0:?} is not the URL of a collector: write one such as http://collector.monitoring:4318, without credentials or a query")]
 pub struct EndpointError(String);
 
 impl FromStr for Endpoint {

@@ -138,7 +138,7 @@ impl QueuedSpans {
                 Ok(()) => {
                     self.counts.add("sent", spans);
                     if std::mem::take(&mut failing) {
-                        tracing::info!("traces are sent again");
+                        tracing::info!("traces are being sent again");
                     }
                 }
                 Err(error) => {
@@ -146,7 +146,7 @@ impl QueuedSpans {
                     // The next batch may well fail too.
                     if !std::mem::replace(&mut failing, true) {
                         let error = locked(&failure).take().unwrap_or_else(|| error.to_string());
-                        tracing::warn!(error, "traces can't be sent, and are dropped until the collector takes them");
+                        tracing::warn!(error, "traces can't be sent, and are dropped until the collector accepts them");
                     }
                 }
             }

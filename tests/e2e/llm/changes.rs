@@ -105,7 +105,7 @@ async fn a_service_changes_its_shape_and_back_and_leaves_nothing_behind() {
 async fn with_kserve_s_own_crds_queues_and_shapes_change_as_with_ours() {
     let cluster = own_cluster(Some(&["kserve", "lws"]));
     let said = cluster.pointsman(&["crds", "check", "LLMInferenceService"]).stdout;
-    assert!(said.contains("not ours"), "{said}");
+    assert!(said.contains("not managed"), "{said}");
     let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     let (queues, shapes) = (Space::bare(&cluster, "llm-queue").await, Space::bare(&cluster, "llm-shape").await);

@@ -166,7 +166,7 @@ fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
             }
         }
         if let Some([twice, _]) = placed.array_windows().find(|[first, second]| first.key == second.key) {
-            return Err(format!("the {what} {} is there twice", twice.key));
+            return Err(format!("the {what} {} is listed twice", twice.key));
         }
     }
     Ok(())

@@ -192,7 +192,7 @@ impl Listing {
         let mut seen = HashSet::new();
         for file in &self.files {
             if !seen.insert(file.path.as_str()) {
-                return Err(refused(place, file.path.as_str(), "is there twice"));
+                return Err(refused(place, file.path.as_str(), "is listed twice"));
             }
         }
         for file in &self.files {

@@ -41,7 +41,7 @@ pub enum Problem {
     #[error("the body has `model` twice: remove one of them")]
     Twice,
     /// Some servers would take the field for the model.
-    #[error("the body has a field that differs from `model` by capitals alone: write it in small letters")]
+    #[error("the body has a field that differs from `model` by capitals alone: write it in lower case")]
     Capitals,
     /// It is nested too deep.
     #[error("the body nests objects and arrays deeper than {MAX_DEPTH}")]

@@ -397,7 +397,10 @@ impl Watches {
         let refusal = (code == Some(403)).then(|| {
             let Resource { group, plural, .. } = kind;
             let rule = format!("{{apiGroups: [{group:?}], resources: [{plural}], verbs: [get, list, watch]}}");
-            format!("the endpoint picker may not list {plural} in the namespace {}: add to its Role the rule {rule}", self.name.namespace)
+            format!(
+                "the endpoint picker has no right to list {plural} in the namespace {}: add the rule {rule} to its Role",
+                self.name.namespace
+            )
         });
         {
             let mut known = locked(&self.known);

@@ -51,9 +51,9 @@ impl Wanted {
                 "request" => wanted.request = Some(value.into_owned()),
                 "limit" => {
                     let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
-                    wanted.limit = limit.ok_or_else(|| format!("limit: it is a number from 1 to {MAX_LIMIT}"))?;
+                    wanted.limit = limit.ok_or_else(|| format!("limit: set a number from 1 to {MAX_LIMIT}"))?;
                 }
-                _ => return Err("there are the parameters request and limit alone".to_owned()),
+                _ => return Err("the only parameters are request and limit".to_owned()),
             }
         }
         Ok(wanted)

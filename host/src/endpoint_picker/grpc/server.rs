@@ -129,7 +129,7 @@ async fn listen(
                     // Registered with the runtime that accepted it, it would wake that one.
                     match stream.into_std().and_then(TcpStream::from_std) {
                         Ok(stream) => connection(service, stream, tls, settings, stopped).await,
-                        Err(error) => tracing::debug!(%error, "a connection can't be taken"),
+                        Err(error) => tracing::debug!(%error, "a connection can't be accepted"),
                     }
                 };
                 match &threads {
@@ -138,7 +138,7 @@ async fn listen(
                 }
             }
             Err(error) => {
-                tracing::debug!(%error, "a connection can't be taken");
+                tracing::debug!(%error, "a connection can't be accepted");
                 sleep(ACCEPT_DELAY).await;
             }
         }
@@ -147,7 +147,7 @@ async fn listen(
     stopping.send_replace(true);
     let ended = async { while connections.join_next().await.is_some() {} };
     if timeout(settings.drain, ended).await.is_err() {
-        tracing::warn!(connections = connections.len(), "the time for the last streams has ended: ending what is left");
+        tracing::warn!(connections = connections.len(), "the time for the last streams is over: ending the remaining streams");
         connections.shutdown().await;
     }
 }
@@ -170,8 +170,8 @@ async fn connection(
         None => speak(service, stream, settings, stopped).await,
         Some(tls) => match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
             Ok(Ok(stream)) => speak(service, stream, settings, stopped).await,
-            Ok(Err(error)) => tracing::debug!(%error, "a proxy can't be talked to"),
-            Err(_) => tracing::debug!("a proxy doesn't begin to speak TLS"),
+            Ok(Err(error)) => tracing::debug!(%error, "the connection to a proxy failed"),
+            Err(_) => tracing::debug!("a proxy doesn't start the TLS handshake"),
         },
     }
 }
@@ -234,7 +234,7 @@ async fn answer<P: Picks>(picks: Arc<P>, request: Request<Incoming>, settings: S
 
 async fn answer_probe<H: Health>(health: &H, request: Request<Incoming>) -> Response<Answer> {
     if request.uri().path() != HEALTH {
-        return failure(Code::Unimplemented, "there is no such call");
+        return failure(Code::Unimplemented, "no such call");
     }
     match check(health, request.into_body()).await {
         Ok(status) => {
@@ -262,14 +262,14 @@ fn failure(code: Code, message: &str) -> Response<Answer> {
 
 /// Answers the question whether a service is ready.
 async fn check<H: Health>(health: &H, body: Incoming) -> Result<ServingStatus, (Code, &'static str)> {
-    let body = Limited::new(body, MAX_QUESTION).collect().await.map_err(|_| (Code::InvalidArgument, "the question can't be read"))?;
+    let body = Limited::new(body, MAX_QUESTION).collect().await.map_err(|_| (Code::InvalidArgument, "the request can't be read"))?;
     let mut framing = Framing::new(MAX_QUESTION);
     framing.push(body.to_bytes());
-    let message = framing.next_message().ok().flatten().ok_or((Code::InvalidArgument, "there is no whole message"))?;
-    let question: HealthCheckRequest = framing::decode(message).map_err(|_| (Code::InvalidArgument, "the question can't be read"))?;
+    let message = framing.next_message().ok().flatten().ok_or((Code::InvalidArgument, "the message is incomplete"))?;
+    let question: HealthCheckRequest = framing::decode(message).map_err(|_| (Code::InvalidArgument, "the request can't be read"))?;
     match health.health(&question.service) {
         Some(true) => Ok(ServingStatus::Serving),
         Some(false) => Ok(ServingStatus::NotServing),
-        None => Err((Code::NotFound, "there is no such service")),
+        None => Err((Code::NotFound, "no such service")),
     }
 }

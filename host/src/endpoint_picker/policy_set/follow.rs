@@ -28,7 +28,7 @@ const RETRY_DELAY: Duration = Duration::from_secs(10);
 const MAX_PLUGINS: usize = 256;
 
 /// What is logged where a set can't be followed.
-const FORMER: &str = "the active policy set can't be taken; the previous policy set stays active";
+const FORMER: &str = "the active policy set can't be used; the previous policy set stays active";
 
 /// Where a policy set comes from.
 pub struct SetSource {
@@ -95,16 +95,18 @@ impl SetSource {
             Some(403) => {
                 let rule =
                     format!("{{apiGroups: [\"\"], resources: [configmaps], resourceNames: [{}], verbs: [get, list, watch]}}", record::NAME);
-                format!("the endpoint picker may not watch the record: add to its Role in the namespace {namespace} the rule {rule}")
+                format!(
+                    "the endpoint picker has no right to watch the record: add the rule {rule} to its Role in the namespace {namespace}"
+                )
             }
             _ => sentence(&error),
         })?;
-        let map = map.ok_or("the record isn't there: check --policy-set, and that a Pointsman controller runs in that namespace")?;
+        let map = map.ok_or("the record doesn't exist: check --policy-set, and that a Pointsman controller runs in that namespace")?;
         let record = ActiveRecord::from_config_map(&map)
             .map_err(|error| format!("{error}: check that the picker isn't older than the controller of that namespace"))?;
         let number = recorded(&record).count();
         if number > MAX_PLUGINS {
-            return Err(format!("it has {number} plugins at scheduling-scoring, and a picker takes {MAX_PLUGINS}: remove some"));
+            return Err(format!("it has {number} plugins at scheduling-scoring; the limit of a picker is {MAX_PLUGINS}: remove some"));
         }
         Ok(record)
     }
@@ -169,7 +171,7 @@ impl SetSource {
         match error {
             RevisionError::Cluster { error: api, .. } if matches!(&**api, kube::Error::Api(status) if status.code == 403) => {
                 let rule = "{apiGroups: [\"\"], resources: [configmaps], verbs: [get]}";
-                format!("{error}; add to the picker's Role in the namespace {} the rule {rule}", self.namespace)
+                format!("{error}; add the rule {rule} to the picker's Role in the namespace {}", self.namespace)
             }
             _ => error.to_string(),
         }
@@ -188,7 +190,7 @@ impl LoadedPlugin {
         let (plugin, digest) = (&bound.name, &bound.digest);
         if bound.selection.as_ref().is_some_and(needs_namespace) {
             let what = "a plugin of the policy set scores no endpoints: its match.namespaceSelector has labels that an endpoint picker \
-                doesn't know; select namespaces by the label kubernetes.io/metadata.name";
+                can't read; select namespaces by the label kubernetes.io/metadata.name";
             tracing::warn!(plugin, digest, "{what}");
         }
         let Err(error) = &self.policy else { return };

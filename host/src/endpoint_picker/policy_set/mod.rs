@@ -167,7 +167,7 @@ impl LoadedSet {
         }
         if line.len() > MAX_PLUGINS_PER_POOL {
             let number = line.len();
-            return Err(format!("{number} plugins select the pool, and {MAX_PLUGINS_PER_POOL} may: select fewer by their match"));
+            return Err(format!("{number} plugins select the pool; the limit is {MAX_PLUGINS_PER_POOL}: narrow their match"));
         }
         let default_weight = builtin.map_or(1.0, |builtin| f64::from(builtin.recorded.active.weight));
         let scorer = |plugin: &LoadedPlugin| {

@@ -82,7 +82,7 @@ fn a_request_waits_for_a_limited_number_of_plugins() {
     let plugins = |number: usize| (0..number).map(|at| missing(&format!("p{at}"), 1, |_| ())).collect();
     let says = |number: usize| LoadedSet::new("sha256:1", plugins(number)).for_pool(&pool()).map(drop).unwrap_err();
     assert!(says(MAX_PLUGINS_PER_POOL).contains("can't be loaded"));
-    assert_eq!(says(MAX_PLUGINS_PER_POOL + 1), "17 plugins select the pool, and 16 may: select fewer by their match");
+    assert_eq!(says(MAX_PLUGINS_PER_POOL + 1), "17 plugins select the pool; the limit is 16: narrow their match");
 }
 
 #[test]

@@ -126,7 +126,7 @@ impl Backends {
     async fn connect(&self, server: &Server) -> Result<Connection, GatewayError> {
         if let Some(wait) = self.try_pass(server) {
             let seconds = wait.as_secs() + 1;
-            let message = format!("The backend has failed repeatedly and isn't asked for now: try again in {seconds} s.");
+            let message = format!("The backend has failed repeatedly and gets no requests for now: try again in {seconds} s.");
             return Err(GatewayError::backend_unavailable(message, Some(seconds)));
         }
         let mut delays = RETRY_DELAYS.iter();
@@ -147,7 +147,7 @@ impl Backends {
                 }
                 _ => {
                     self.record(server, false);
-                    tracing::debug!(?server, %error, "a backend can't be connected to");
+                    tracing::debug!(?server, %error, "a backend can't be reached");
                     return Err(GatewayError::backend_unavailable(format!("The backend can't be reached: {}.", reason(&error)), None));
                 }
             }

@@ -69,7 +69,7 @@ impl ActivityMap {
     /// Of a gateway of this name, in the hosts' namespace.
     pub fn new(client: Client, host_namespace: &str, identity: &str, models: Arc<Models>) -> Result<Self, String> {
         if !is_name(identity) {
-            return Err(format!("the identity {identity:?} can't be part of an object's name: use small letters, digits, - and ."));
+            return Err(format!("the identity {identity:?} can't be part of an object's name: use lower-case letters, digits, - and ."));
         }
         Ok(Self { api: Api::namespaced(client, host_namespace), name: format!("{GATEWAY_PREFIX}{identity}"), models })
     }
@@ -149,7 +149,7 @@ impl ActivityMap {
             Ok(Err(error)) => sentence(&error),
             Err(_) => "the API server doesn't answer".to_owned(),
         };
-        tracing::warn!(error, name = self.name, "the gateway's ConfigMap can't be deleted: hosts take it for gone after a minute");
+        tracing::warn!(error, name = self.name, "the gateway's ConfigMap can't be deleted: hosts ignore it after a minute");
     }
 }
 

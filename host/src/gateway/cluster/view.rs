@@ -78,7 +78,7 @@ impl ModelObject {
         let Self { metadata, spec, .. } = self;
         let selector = metadata.annotations.get(ALLOWED_SELECTOR).filter(|text| parse_selector(text).is_none());
         let selector = selector.map(|text| {
-            format!("the annotation {ALLOWED_SELECTOR} {text:?} isn't a selector such as team=ml,tier!=free: it allows nobody, correct it")
+            format!("the annotation {ALLOWED_SELECTOR} {text:?} isn't a selector such as team=ml,tier!=free and allows nobody: correct it")
         });
         selector.or_else(|| Target::parse(&spec.backend_url, namespace(key), cluster_domain).err())
     }

@@ -79,7 +79,7 @@ impl Watches {
             let key = key(object);
             let flaw = match &read {
                 Ok(read) => read.flaw(&key, &self.cluster_domain),
-                Err(error) => Some(format!("it can't be read, and stays as it was: {error}")),
+                Err(error) => Some(format!("it can't be read, and stays unchanged: {error}")),
             };
             self.complain(key, flaw);
             read.ok()
@@ -88,8 +88,10 @@ impl Watches {
         let selected = config().labels(&format!("{RESERVATIONS}=true"));
         let places = self.follow(1, places, selected, ResourceExt::name_any, |map| {
             let Some(read) = map.data.as_ref().and_then(records::reservations) else { return Some(Reservations::new()) };
-            read.map_err(|error| tracing::warn!(name = map.name_any(), %error, "the places of a node can't be read, and stay as they were"))
-                .ok()
+            read.map_err(
+                |error| tracing::warn!(name = map.name_any(), %error, "the reservations on a node can't be read, and stay unchanged"),
+            )
+            .ok()
         });
         let namespaces = async {
             if !with_namespaces {
@@ -159,7 +161,7 @@ impl Watches {
         let mut complaints = locked(&self.complaints);
         match flaw {
             Some(flaw) if complaints.get(&key) != Some(&flaw) => {
-                tracing::warn!(model = %key, flaw, "a model can't be used as it is");
+                tracing::warn!(model = %key, flaw, "a model's spec can't be used");
                 if complaints.len() >= MAX_COMPLAINTS {
                     complaints.clear();
                 }

@@ -23,7 +23,7 @@ pub(super) const NAME: &str = "pointsman-model-agent";
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
     /// It can't be made.
-    #[error("a certificate can't be made: {0}")]
+    #[error("a certificate can't be generated: {0}")]
     Make(#[from] rcgen::Error),
     /// It can't be used.
     #[error("the certificate can't be used: {0}")]

@@ -119,7 +119,8 @@ impl Exchange {
         let maps = match self.maps().list_metadata(&params).await {
             Ok(maps) => maps,
             Err(error) => {
-                tracing::warn!(model = model.display_name(), %error, "the agents of other nodes can't be listed: everything is read from the source");
+                tracing::warn!(model = model.display_name(), %error, "the agents of other nodes can't be listed: all models are \
+                                                                      downloaded from their source");
                 return None;
             }
         };

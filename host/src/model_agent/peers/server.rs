@@ -82,7 +82,7 @@ pub(super) async fn serve(exchange: Weak<Exchange>, acceptor: TlsAcceptor, liste
         let stream = match listener.accept().await {
             Ok((stream, _)) => stream,
             Err(error) => {
-                tracing::warn!(%error, "a connection of another agent can't be taken; going on");
+                tracing::warn!(%error, "a connection of another agent can't be accepted");
                 sleep(AFTER_A_FAILURE).await;
                 continue;
             }
@@ -122,7 +122,7 @@ impl Server {
         let exchange = self.exchange.upgrade().ok_or(StatusCode::SERVICE_UNAVAILABLE)?;
         let client = self.client(&exchange, &node, shown).await?;
         let Some(address) = client.address.filter(|address| address.fingerprint == shown) else {
-            tracing::warn!(node, "another agent's certificate isn't the one in its ConfigMap: it gets nothing");
+            tracing::warn!(node, "another agent's certificate isn't the one in its ConfigMap: its requests are rejected");
             return Err(StatusCode::FORBIDDEN);
         };
         let Some(Share { folder, model }) = locked(&exchange.shares).get(&origin).cloned() else { return Err(StatusCode::NOT_FOUND) };

@@ -83,7 +83,7 @@ pub(super) fn filter_member<'a>(question: &Question<'_>, reservations: &mut Rese
         }
         Verdict::Node(node) => Filtered::new(ExtenderFilterResult::none(
             &names,
-            &format!("the node {node} is reserved for it, and the scheduler doesn't offer it"),
+            &format!("the node {node} is reserved for it, but the scheduler doesn't offer it"),
         )),
     };
     Filtered { verdict: Some(verdict), undecided: filtered.undecided.or(undecided), ..filtered }
@@ -150,8 +150,8 @@ fn unbroken<'a>(
 /// Why a node fails on which a gang needs what is free. What another namespace calls its gang is its own business.
 fn reserved_for((namespace, gang): &PodKey, own: &str) -> String {
     if namespace == own {
-        format!("what is free of the node is reserved for the gang {gang}")
+        format!("the free resources of the node are reserved for the gang {gang}")
     } else {
-        "what is free of the node is reserved for a gang of another namespace".to_owned()
+        "the free resources of the node are reserved for a gang of another namespace".to_owned()
     }
 }

@@ -313,7 +313,7 @@ impl Extender {
         self.counts.undecided(why.reason());
         let why = why.to_string();
         if *complaint != why {
-            tracing::warn!(namespace = pod.namespace, pod = pod.name, "no policy decides, and every node that fits is as good: {why}");
+            tracing::warn!(namespace = pod.namespace, pod = pod.name, "no policy is active, so all fitting nodes score the same: {why}");
             *complaint = why;
         }
     }
@@ -338,7 +338,7 @@ fn best<'n>(names: &[&'n str], ranks: &[i64]) -> Option<&'n str> {
 }
 
 fn read<'b, T: Deserialize<'b>>(body: &'b [u8]) -> Result<T, Refused> {
-    serde_json::from_slice(body).map_err(|error| Refused(format!("it is no call of a scheduler: {error}")))
+    serde_json::from_slice(body).map_err(|error| Refused(format!("it isn't a scheduler's call: {error}")))
 }
 
 fn written(answer: &impl Serialize) -> Result<Vec<u8>, Refused> {

@@ -107,7 +107,7 @@ pub async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: 
             }
         }
         if let Some(trouble) = trouble.filter(|trouble| *trouble != complaint) {
-            tracing::warn!(configuration = name, kind = &*kind, error = trouble, "the configuration can't be kept; trying again");
+            tracing::warn!(configuration = name, kind = &*kind, error = trouble, "the configuration can't be stored; trying again");
             complaint = trouble;
         }
     }

@@ -34,7 +34,7 @@ pub enum CertificateError {
     #[error("{0} can't be read: {1}")]
     Pem(&'static str, pem::Error),
     /// Its key isn't its own, or nothing that can sign.
-    #[error("tls.crt and tls.key don't go together: {0}")]
+    #[error("tls.crt and tls.key don't match: {0}")]
     Key(rustls::Error),
     /// It can't be a CA.
     #[error("a certificate can't be used as a CA: {0}")]

@@ -207,7 +207,7 @@ impl Admission {
         let body = match timeout(READ_WITHIN, Bytes::from_request(request, &())).await {
             Ok(Ok(body)) => body,
             Ok(Err(refused)) => return refused.into_response(),
-            Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the request takes too long to come\n").into_response(),
+            Err(_) => return (StatusCode::REQUEST_TIMEOUT, "the request takes too long to arrive\n").into_response(),
         };
         let Some(place) = room.for_answer().await else { return unable("too many requests are being answered") };
         let counts = Arc::clone(&self.counts);

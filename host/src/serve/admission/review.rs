@@ -31,10 +31,10 @@ use std::sync::Arc;
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// It is no JSON, or none of an AdmissionReview.
-    #[error("the body is no AdmissionReview: {0}")]
+    #[error("the body isn't an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
     /// It is something else.
-    #[error("the body is {0}, and AdmissionReview of admission.k8s.io/v1 is what is answered here")]
+    #[error("the body is {0}: send an AdmissionReview of admission.k8s.io/v1")]
     Kind(String),
     /// Nothing is asked.
     #[error("the AdmissionReview has no request with a uid")]
@@ -241,11 +241,11 @@ fn compiles(request: &Request, key: &ObjectKey, known: &ReviewContext<'_>) -> Ad
         Err(error) => return AdmissionVerdict::invalid(format!("spec: {error}")),
     };
     let Some(evaluator) = known.evaluator else {
-        return AdmissionVerdict::warning("the rule hasn't been compiled: there is no evaluator; its condition Compiled will tell");
+        return AdmissionVerdict::warning("the rule hasn't been compiled, because there is no evaluator: see its condition Compiled");
     };
     match Rule::load(bind(&key.name, &spec, None), evaluator, fields::shapes()) {
         Ok(_) => AdmissionVerdict::default(),
-        Err(error) if error.passing() => AdmissionVerdict::warning(&format!("{error}; the rule's condition Compiled will tell")),
+        Err(error) if error.passing() => AdmissionVerdict::warning(&format!("{error}; see the rule's condition Compiled")),
         Err(error) => AdmissionVerdict::invalid(error.to_string()),
     }
 }

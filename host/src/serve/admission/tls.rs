@@ -231,7 +231,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Send
         let (stream, from) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                tracing::debug!(%error, "a connection can't be taken");
+                tracing::debug!(%error, "a connection can't be accepted");
                 sleep(AFTER_A_FAILURE).await;
                 continue;
             }
@@ -246,8 +246,8 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Send
             };
             match handshake {
                 Ok(Ok(stream)) => drop(sender.send((Connection::new(stream, place), from)).await),
-                Ok(Err(error)) => tracing::debug!(%from, %error, "a client can't be talked to"),
-                Err(_) => tracing::debug!(%from, "a client says nothing"),
+                Ok(Err(error)) => tracing::debug!(%from, %error, "the connection to a client failed"),
+                Err(_) => tracing::debug!(%from, "a client sends nothing"),
             }
         });
     }

@@ -71,7 +71,7 @@ impl FrontProxy {
     pub fn obstacle(&self, served: &str) -> Option<String> {
         let why = || self.absent.load_full().map_or_else(|| "hasn't been read yet".to_owned(), |why| (*why).clone());
         let is_known = self.accepted.load().is_some();
-        (!is_known).then(|| format!("{served} doesn't know who may ask it: the ConfigMap {NAMESPACE}/{NAME} {}", why()))
+        (!is_known).then(|| format!("{served} can't authenticate clients: the ConfigMap {NAMESPACE}/{NAME} {}", why()))
     }
 
     /// Accepts whom the ConfigMap names, and whom it will name. Never ends by itself. While it can't be read, who was accepted last still is.

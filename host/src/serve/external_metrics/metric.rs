@@ -95,7 +95,8 @@ impl MetricRequest {
     pub(super) fn late(&self) -> String {
         let Self { namespace, pool, .. } = self;
         format!(
-            "what scales the InferencePool {namespace}/{pool} can't be read in time: check the load of the API server and of the controller"
+            "the demand of the InferencePool {namespace}/{pool} can't be read in time: check the load of the API server and of the \
+             controller"
         )
     }
 }
@@ -104,7 +105,7 @@ impl MetricRequest {
 fn parse_selector(selector: &str) -> Result<(String, &'static str), Unanswered> {
     const REMEDY: &str = "set matchLabels to inference_pool: NAME and, if it isn't decode, role: prefill";
     if selector.len() > MAX_SELECTOR {
-        return Err(bad_request(format!("the selector has {} bytes, and may have {MAX_SELECTOR}: {REMEDY}", selector.len())));
+        return Err(bad_request(format!("the selector has {} bytes; the limit is {MAX_SELECTOR}: {REMEDY}", selector.len())));
     }
     let (mut pool, mut role) = (None, None);
     for requirement in selector.split(',').filter(|requirement| !requirement.trim().is_empty()) {

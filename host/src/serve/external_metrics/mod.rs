@@ -147,7 +147,7 @@ fn routes(client: Client) -> Router {
         .route(&format!("/apis/{GROUP}/{VERSION}"), get(async || answer(&metric::resource_list())))
         .route(&format!("/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/{{metric}}"), get(value))
         // Also for /openapi, which the API server does without.
-        .fallback(async || Unanswered::new(StatusCode::NOT_FOUND, "there is nothing at this path"))
+        .fallback(async || Unanswered::new(StatusCode::NOT_FOUND, "nothing is served at this path"))
         .with_state(answering)
 }
 

@@ -30,7 +30,7 @@ async fn discovery_lists_the_metrics() {
 async fn what_has_no_answer_has_a_status_with_the_reason() {
     let metric = |query: &str| format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/models/pointsman_pool_demand{query}");
     for (path, code, reason, says) in [
-        ("/openapi/v2".to_owned(), 404, "NotFound", "there is nothing at this path"),
+        ("/openapi/v2".to_owned(), 404, "NotFound", "nothing is served at this path"),
         (metric(""), 400, "BadRequest", "the selector has no label inference_pool"),
         (metric("?labelSelector=inference_pool%3Dllama"), 503, "ServiceUnavailable", "can't read the InferencePool models/llama"),
     ] {

@@ -108,6 +108,6 @@ fn a_body_over_the_limit_is_refused_as_soon_as_it_is() {
 #[test]
 fn an_error_says_what_is_wrong_and_where() {
     let error = read_json(Api::ChatCompletions, r#"{"model":"a","Model":"b"}"#).unwrap_err();
-    let expected = "the body has a field that differs from `model` by capitals alone: write it in small letters (byte 19)";
+    let expected = "the body has a field that differs from `model` by capitals alone: write it in lower case (byte 19)";
     assert_eq!(error.to_string(), expected);
 }

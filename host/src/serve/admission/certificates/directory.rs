@@ -33,12 +33,12 @@ pub fn keep(directory: PathBuf, outlet: CertificateSink) -> io::Result<impl Futu
             Ok((key, bundle)) => {
                 outlet.shown.show(key);
                 outlet.bundle.send_if_modified(|before| std::mem::replace(before, bundle.clone()) != bundle);
-                tracing::info!(directory = %directory.display(), "showing the certificate of the directory");
+                tracing::info!(directory = %directory.display(), "serving the certificate of the directory");
             }
             Err(error) => {
                 let remedy = remedy(&directory);
                 outlet.shown.note_failure(&format!("{error}: {remedy}"));
-                let stays = if outlet.shown.any() { "the former one stays" } else { "no client can connect" };
+                let stays = if outlet.shown.any() { "the previous one stays in use" } else { "no client can connect" };
                 tracing::warn!(directory = %directory.display(), error, "the certificate can't be used; {stays}: {remedy}");
             }
         };
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(read(directory.path()).await.unwrap().1, None);
         fs::write(directory.path().join("tls.key"), &other.leaf_key).unwrap();
         let said = read(directory.path()).await.unwrap_err().to_string();
-        assert!(said.contains("don't go together"), "{said}");
+        assert!(said.contains("don't match"), "{said}");
         fs::remove_file(directory.path().join("tls.crt")).unwrap();
         let said = read(directory.path()).await.unwrap_err().to_string();
         assert!(said.starts_with("tls.crt can't be read"), "{said}");

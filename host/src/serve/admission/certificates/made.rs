@@ -38,13 +38,13 @@ const MIN_BUNDLE_AGE: u64 = DAY;
 #[derive(Debug, thiserror::Error)]
 pub enum MadeError {
     /// They can't be made.
-    #[error("a certificate can't be made: {0}")]
+    #[error("a certificate can't be generated: {0}")]
     Make(#[from] rcgen::Error),
     /// What was made can't be used.
-    #[error("what was made can't be used: {0}")]
+    #[error("the generated certificate can't be used: {0}")]
     Use(#[from] CertificateError),
     /// What was made isn't taken for the names that it is for.
-    #[error("no client would take the certificate that was made for {0}: correct these names, or this machine's clock")]
+    #[error("no client would accept the certificate generated for {0}: correct these names, or this machine's clock")]
     Names(String),
 }
 
@@ -208,7 +208,7 @@ mod tests {
     fn for_names_that_no_certificate_can_have_nothing_is_made() {
         for name in ["pointsman-webhook.pointsman-system.svc.", "not a name", "https://webhook", ""] {
             let said = renewed(None, &[name.to_owned()], NOW).unwrap_err().to_string();
-            assert!(said.contains("a certificate can't be made") || said.contains(name), "{said}");
+            assert!(said.contains("a certificate can't be generated") || said.contains(name), "{said}");
         }
     }
 

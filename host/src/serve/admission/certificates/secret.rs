@@ -95,7 +95,7 @@ impl Keeper {
         self.outlet.bundle.send_if_modified(|before| before.replace(kept.bundle.clone()).as_ref() != Some(&kept.bundle));
         if leaf {
             self.outlet.shown.show(key);
-            tracing::info!(secret = self.served.secret(), "showing the certificate of the Secret");
+            tracing::info!(secret = self.served.secret(), "serving the certificate of the Secret");
         }
         self.shown = Some(kept);
     }
@@ -118,7 +118,7 @@ impl Keeper {
         };
         match timeout(WRITE_WITHIN, self.write(wanted)).await {
             Ok(Ok(written)) => {
-                tracing::info!(secret = self.served.secret(), "certificates of {} have been made", self.served.called());
+                tracing::info!(secret = self.served.secret(), "certificates of {} have been generated", self.served.called());
                 self.found = Found::from_secret(written);
                 self.complaint.clear();
                 self.show();
@@ -149,7 +149,7 @@ impl Keeper {
         if complaint != self.complaint {
             let secret = self.served.secret();
             self.outlet.shown.note_failure(&format!("the Secret {secret}: {complaint}"));
-            tracing::warn!(secret, error = complaint, "certificates of {} can't be kept; trying again", self.served.called());
+            tracing::warn!(secret, error = complaint, "certificates of {} can't be stored; trying again", self.served.called());
             self.complaint = complaint;
         }
     }

@@ -153,7 +153,7 @@ fn an_object_s_own_name_counts_before_that_of_the_request() {
 #[test]
 fn what_is_no_review_is_refused_in_words() {
     let cases = [
-        (json!("x"), "no AdmissionReview"),
+        (json!("x"), "isn't an AdmissionReview"),
         (json!({"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}), "AdmissionReview of admission.k8s.io/v1beta1"),
         (json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}), "no request"),
         (json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"operation": "CREATE"}}), "no request"),
