@@ -426,7 +426,7 @@ mod tests {
         assert!(error.contains("bad.pub holds no Ed25519 public key: it is neither PEM nor base64;"), "{error}");
         fs::rename(folder.0.join("bad.pub"), folder.0.join("-.pub")).unwrap();
         let error = Trust::load(&folder.0, false).unwrap_err().to_string();
-        assert!(error.contains("-.pub can't be called"), "{error}");
+        assert!(error.contains("-.pub can't be named"), "{error}");
         let gone = folder.0.join("gone");
         let error = Trust::load(&gone, false).unwrap_err().to_string();
         assert!(error.starts_with(&format!("{} can't be read", gone.display())), "{error}");

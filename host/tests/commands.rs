@@ -147,7 +147,7 @@ fn whatever_a_command_does_the_host_survives_and_says_what() {
             "(drop (call $sock_shutdown (i32.const 3) (i32.const 0)))",
             "it called wasi_snapshot_preview1.sock_shutdown: policies are pure",
         ),
-        ("no answer", b"", "", "nothing on its stdout"),
+        ("no answer", b"", "", "its stdout is empty"),
         ("no JSON", b"hello", "(call $answer)", "at line 1 column 1"),
         ("no text", b"{\"ok\": [\"\xff\"]}", "(call $answer)", "at line 1 column"),
         ("half an answer", br#"{"ok": [0"#, "(call $answer)", "EOF while parsing"),
@@ -169,7 +169,7 @@ fn whatever_a_command_does_the_host_survives_and_says_what() {
     }
     let deep = [&br#"{"ok": "#[..], &b"[".repeat(60_000)].concat();
     let said = asked(Use::ControlPlane, &command(&deep, "(call $answer)")).unwrap_err();
-    assert!(said.contains("makes no sense"), "{said}");
+    assert!(said.contains("its answer is invalid"), "{said}");
     assert_eq!(asked(Use::Hot, &command(b"", "(loop (br 0))")).unwrap_err(), "it took longer than its 200 ms");
 }
 
@@ -190,7 +190,7 @@ fn a_module_that_is_no_whole_command_is_refused_with_the_reason() {
             format!("(import \"wasi_snapshot_preview1\" \"fd_read\" (memory 1)) {start}"),
             "it imports wasi_snapshot_preview1.fd_read,",
         ),
-        ("a library", format!("{wasi} {memory}"), "it is made for WASI, but exports no _start"),
+        ("a library", format!("{wasi} {memory}"), "it is built for WASI, but exports no _start"),
         ("a start that is no function", format!("{wasi} {memory} (global (export \"_start\") i32 (i32.const 0))"), "exports no _start"),
         ("no memory", format!("{wasi} {start}"), "exports no memory"),
     ];

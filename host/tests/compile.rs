@@ -85,7 +85,7 @@ fn a_cache_that_others_can_write_to_is_refused() {
     let folder = Folder::new("shared");
     fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o777)).unwrap();
     let refused = Compilers::new(program(), &folder.0).unwrap_err().to_string();
-    assert!(refused.contains("writable by nobody else"), "{refused}");
+    assert!(refused.contains("writable by no other user"), "{refused}");
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn what_is_no_plugin_is_refused_with_a_sentence() {
     let engines = Engines::with_slots(4).unwrap();
     let compilers = Compilers::new(program(), &folder.0.join("cache")).unwrap();
     let refused = compilers.load(&engines, Use::Hot, b"nonsense").err().unwrap();
-    assert_eq!(refused.to_string(), "it is no WebAssembly: it must begin with the bytes 00 61 73 6d");
+    assert_eq!(refused.to_string(), "it is not WebAssembly: it must begin with the bytes 00 61 73 6d");
 }
 
 proptest! {

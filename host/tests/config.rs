@@ -31,7 +31,7 @@ fn what_doesnt_fit_is_told_and_so_is_whose_fault_it_is() {
     let refused = check(&schema, &json!({"a": "x", "b": 1})).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "the configuration doesn't fit the plugin: config.a must be integer, and is string; config has an unknown property \"b\": did you mean \"a\"?"
+        "the configuration doesn't fit the plugin: config.a must be integer, but is string; config has an unknown property \"b\": did you mean \"a\"?"
     );
     assert_eq!(refused.reason(), "InvalidConfig");
     let broken = check(&json!({"type": 1}), &json!({})).unwrap_err();

@@ -247,7 +247,7 @@ fn mistaken_rules() -> Vec<(Value, &'static str)> {
         (with("lookups", json!([{"name": "sum", "subjects": {"sum": "lookups.sum"}}])), "spec.lookups[sum].subjects.sum: column "),
         (
             with("match", json!({"kinds": [{"group": "apps", "kind": "Deployment"}]})),
-            "spec.match.kinds: stage Input isn't about Deployment",
+            "spec.match.kinds: stage Input doesn't cover Deployment",
         ),
         (
             with("match", json!({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}})),

@@ -120,7 +120,7 @@ fn examine(case: &Case) {
     let (first, again) = (calculated(), calculated());
     assert!(alike(&first, &again), "once it is {first:?}, and once {again:?}");
     match &first {
-        Ok(Ok(value)) => assert!(serde_json::from_str::<Value>(value).is_ok(), "it is no JSON: {value}"),
+        Ok(Ok(value)) => assert!(serde_json::from_str::<Value>(value).is_ok(), "it is not JSON: {value}"),
         Ok(Err(problem)) => is_told(problem),
         Err(_) => {}
     }

@@ -101,7 +101,7 @@ fn whatever_a_plugin_does_the_host_survives_and_says_what() {
         (
             "a refused configuration",
             Module { configure: "(i32.store8 (i32.const 16) (i32.const 1)) (i32.const 16)", ..Module::default() },
-            "refuses its configuration",
+            "rejects its configuration",
         ),
         (
             "an excuse",
@@ -153,15 +153,15 @@ fn what_a_plugin_logs_is_bounded() {
 fn bytes_that_are_no_plugin_are_refused_with_the_reason() {
     let good = plugin(&Module::default());
     let cases: Vec<(&str, Vec<u8>, &str)> = vec![
-        ("nothing", Vec::new(), "it is no WebAssembly"),
-        ("text", b"apiVersion: v1".to_vec(), "it is no WebAssembly"),
+        ("nothing", Vec::new(), "it is not WebAssembly"),
+        ("text", b"apiVersion: v1".to_vec(), "it is not WebAssembly"),
         ("gzip", vec![0x1f, 0x8b, 8, 0, 0], "compressed with gzip"),
-        ("half a plugin", good[..good.len() / 2].to_vec(), "no valid WebAssembly"),
-        ("a header alone", good[..8].to_vec(), "isn't made from the interfaces"),
-        ("a header cut off", good[..6].to_vec(), "no valid WebAssembly"),
-        ("an unknown version", b"\0asm\x07\0\0\0".to_vec(), "no valid WebAssembly"),
-        ("core wasm that is no policy", wat::parse_str("(module (func (export \"f\")))").unwrap(), "isn't made from the interfaces"),
-        ("a broken description", text::described_by(b"nonsense"), "no component can be made"),
+        ("half a plugin", good[..good.len() / 2].to_vec(), "not valid WebAssembly"),
+        ("a header alone", good[..8].to_vec(), "neither built from the interfaces"),
+        ("a header cut off", good[..6].to_vec(), "not valid WebAssembly"),
+        ("an unknown version", b"\0asm\x07\0\0\0".to_vec(), "not valid WebAssembly"),
+        ("core wasm that is no policy", wat::parse_str("(module (func (export \"f\")))").unwrap(), "neither built from the interfaces"),
+        ("a broken description", text::described_by(b"nonsense"), "can't be turned into a component"),
         ("an empty component", wat::parse_str("(component)").unwrap(), "doesn't export pointsman:policy/plugin@0.1.0"),
         ("no policy point", text::component_exporting(&["pointsman:policy/plugin@0.1.0"]), "exports the interface of no policy point"),
         (

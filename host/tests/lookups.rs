@@ -170,7 +170,7 @@ fn a_subject_whose_term_makes_no_sense_is_refused_itself_and_takes_nothing_from_
     let negative = json!({"spec": {"model": {"uri": "hf://example/llama"}, "replicas": -5}});
     let negative = scene.put(&LLM_INFERENCE_SERVICE, "one", "aa", 1, negative);
     let said = scene.says(&negative);
-    assert!(said.contains("what the object itself adds: it is -5, and must not be negative"), "{said}");
+    assert!(said.contains("what the object itself adds: it is -5, but must not be negative"), "{said}");
     assert_eq!(scene.says(&key), "Valid The service satisfies all rules.", "what others write wrongly is nothing to it");
     let large = scene.service("one", "c", 3, 5);
     assert!(scene.says(&large).contains("older services have 6 of 10, and it wants 5"), "{}", scene.says(&large));
@@ -270,7 +270,7 @@ fn what_makes_no_sense_in_a_lookup_is_told_with_its_place() {
             "lookups.n > 0",
             "spec.lookups[n].subjects.kinds: sums cover subjects: InferenceService, BenchmarkJob, TrainingJob, LLMInferenceService",
         ),
-        (json!({"name": "found", "models": {"name": "request.name"}}), "lookups.found == []", "request is known to admission alone"),
+        (json!({"name": "found", "models": {"name": "request.name"}}), "lookups.found == []", "request is known to admission only"),
     ];
     for (lookup, expression, says) in cases {
         let said = wrong(lookup, expression);
@@ -294,7 +294,7 @@ fn conditions_may_use_variables_but_not_what_is_looked_up() {
     assert_eq!(scene.says(&large), "RuleBroken No object is created: quota: older services have 10 of 10, and it wants 2.");
     for condition in ["lookups.used > 1", "variables.all > 1"] {
         let error = LOADER.rule(bind("r", &serde_json::from_value(spec(condition)).unwrap(), None)).unwrap_err().to_string();
-        assert!(error.starts_with("spec.matchConditions[large].expression: ") && error.contains("they can't read lookups"), "{error}");
+        assert!(error.starts_with("spec.matchConditions[large].expression: ") && error.contains("they can't read them"), "{error}");
     }
 }
 

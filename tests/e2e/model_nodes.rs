@@ -101,7 +101,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
     space.says("chat", "ModelReady", "False", "ModelNotReady").await;
 
     report(&cluster, "l4-0", &[]);
-    explains(&space, "llama", "WaitingForAgents", "haven't begun").await;
+    explains(&space, "llama", "WaitingForAgents", "haven't started").await;
     let progress = json!({"phase": "Downloading", "totalBytes": 1_000_000, "completedBytes": 480_000, "speedBytesPerSec": 1000.0});
     report(&cluster, "l4-0", &[(&key("llama"), json!({"name": "llama", "status": "Updating", "progress": progress}))]);
     let loads = explains(&space, "llama", "Downloading", "l4-0 has 45 %, about 9m left.").await;

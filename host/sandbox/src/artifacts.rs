@@ -88,7 +88,7 @@ impl Artifacts {
             })
         };
         if let Err(error) = write() {
-            tracing::warn!(%error, file = %self.path.join(name).display(), "a compiled plugin can't be kept in the cache");
+            tracing::warn!(%error, file = %self.path.join(name).display(), "a compiled plugin can't be stored in the cache");
         }
     }
 

@@ -93,27 +93,28 @@ impl fmt::Debug for Accepted {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// More than we look at.
-    #[error("it has {0} bytes, and at most {LARGEST_BINARY} are accepted")]
+    #[error("it has {0} bytes; the limit is {LARGEST_BINARY}")]
     TooLarge(usize),
     /// Not WebAssembly.
-    #[error("it is no WebAssembly: it must begin with the bytes 00 61 73 6d{0}")]
+    #[error("it is not WebAssembly: it must begin with the bytes 00 61 73 6d{0}")]
     NotWasm(&'static str),
     /// Broken, or made of something that we don't run.
-    #[error("it is no valid WebAssembly: {0}")]
+    #[error("it is not valid WebAssembly: {0}")]
     Invalid(String),
     /// A core module of another kind.
     #[error(
-        "it is a core module that isn't made from the interfaces of {PACKAGE} and no WASI command either: build it with the SDK, or make a component of it"
+        "it is a core module, but neither built from the interfaces of {PACKAGE} nor a WASI command: build it with the SDK, or as a \
+         component"
     )]
     NoPolicy,
     /// A core module whose interfaces and code don't fit together.
-    #[error("no component can be made of the core module: {0}")]
+    #[error("the core module can't be turned into a component: {0}")]
     NotWrapped(String),
     /// A WASI module that can't be run.
-    #[error("it is made for WASI, but exports no {0}: build it as a program, not as a library")]
+    #[error("it is built for WASI, but exports no {0}: build it as a program, not as a library")]
     NoCommand(&'static str),
     /// It wants what it doesn't get.
-    #[error("it imports {0}, and policies get nothing but {PACKAGE}/log and an empty WASI: they are pure")]
+    #[error("it imports {0}, but policies are pure and may import only {PACKAGE}/log and an empty WASI")]
     Import(String),
     /// It was built for another version of the interfaces.
     #[error("it is built for {PACKAGE}@{0}, and this host speaks {spoken}: build it for one of these", spoken = spoken())]
@@ -125,7 +126,7 @@ pub enum Refused {
     )]
     Draft(&'static str),
     /// It lacks the interface that all plugins have.
-    #[error("it doesn't export {}, which every policy has", Version::PUBLISHED.interface("plugin"))]
+    #[error("it doesn't export {}, which every policy must export", Version::PUBLISHED.interface("plugin"))]
     NoPlugin,
     /// It answers nothing.
     #[error("it exports the interface of no policy point: {}", POINTS.join(", "))]

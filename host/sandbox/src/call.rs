@@ -25,7 +25,7 @@ pub struct LogLine {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// Every slot was taken for too long. No fault of the plugin's.
-    #[error("no plugin could be asked: all slots were busy")]
+    #[error("no plugin could be called: all slots were busy")]
     Busy,
     /// It used up its fuel.
     #[error("it used up its {0} units of fuel: it may loop, or its PolicyPlugin needs a higher limits.fuel")]
@@ -34,13 +34,13 @@ pub enum CallError {
     #[error("it took longer than its {} ms", .0.as_millis())]
     Deadline(Duration),
     /// It wanted more memory than it may have.
-    #[error("it wanted more than its {} MiB of memory", .0 >> 20)]
+    #[error("it exceeded its {} MiB of memory", .0 >> 20)]
     Memory(usize),
     /// It called the host too often.
     #[error("it called the host more than {0} times: it logs too much")]
     HostCalls(u32),
     /// It handed over more than it may.
-    #[error("its answer is larger than its {} KiB, or no valid UTF-8", .0 >> 10)]
+    #[error("its answer is larger than its {} KiB, or not valid UTF-8", .0 >> 10)]
     Output(usize),
     /// It ended itself by a fault.
     #[error("it trapped: {0}")]
@@ -63,7 +63,7 @@ pub enum CallError {
     #[error("{0}")]
     Version(String),
     /// It doesn't take its configuration.
-    #[error("it refuses its configuration: {0}")]
+    #[error("it rejects its configuration: {0}")]
     Config(String),
     /// The question has no form that it could read. No fault of the plugin's.
     #[error("the question can't be written as JSON: {0}")]
@@ -75,13 +75,13 @@ pub enum CallError {
     #[error("it returned a fault of its own: {0}")]
     Faulted(String),
     /// Its answer makes no sense.
-    #[error("its answer makes no sense: {0}")]
+    #[error("its answer is invalid: {0}")]
     Nonsense(String),
     /// Its answer has a form, and is larger than it may be.
     #[error("its answer is too large: {0}")]
     TooLarge(String),
     /// It failed too often.
-    #[error("it isn't asked for now, because it failed too often")]
+    #[error("it is quarantined, because it failed too often")]
     Quarantined,
     /// It doesn't answer at this policy point.
     #[error("it doesn't export the interface {0}")]

@@ -58,7 +58,8 @@ struct Row<Request> {
 impl Command {
     /// Links a module that was compiled by the sandbox's engine.
     pub(super) fn new(sandbox: Sandbox, module: &Module, version: Version, config: &str) -> Result<Self, CallError> {
-        let config = serde_json::from_str(config).map_err(|error| CallError::Config(printable_line(&format!("it is no JSON: {error}"))))?;
+        let config =
+            serde_json::from_str(config).map_err(|error| CallError::Config(printable_line(&format!("it is not JSON: {error}"))))?;
         let mut linker = Linker::new(sandbox.engines.for_use(sandbox.use_));
         let pre = preview1::define(&mut linker, module).and_then(|()| linker.instantiate_pre(module));
         let pre = pre.map_err(|error| CallError::Instantiate(printable_line(&format!("{error:#}"))))?;
@@ -197,7 +198,7 @@ impl Command {
 /// The answer on a command's stdout.
 fn answer<Image: DeserializeOwned, Excuse: DeserializeOwned>(stdout: &[u8]) -> Result<Answer<Image, Excuse>, CallError> {
     if stdout.trim_ascii().is_empty() {
-        return Err(CallError::Nonsense("there is nothing on its stdout".to_owned()));
+        return Err(CallError::Nonsense("its stdout is empty".to_owned()));
     }
     serde_json::from_slice(stdout).map_err(nonsense)
 }

@@ -35,20 +35,21 @@ pub enum CompileError {
     #[error("{0}")]
     Refused(String),
     /// It ended the process that looked at it.
-    #[error("it makes the compiler crash ({0}), so it is broken or made to do harm")]
+    #[error("it crashes the compiler ({0}), so it is broken or malicious")]
     Crash(String),
     /// It took too long.
     #[error("compiling it takes longer than {} s", .0.as_secs())]
     TooLong(Duration),
     /// The machine code can't be loaded.
-    #[error("what was compiled can't be loaded: {0}")]
+    #[error("the compiled plugin can't be loaded: {0}")]
     Load(String),
     /// The other process can't be run.
     #[error("the compiler can't be run: {0}")]
     Process(#[from] io::Error),
     /// The cache would not be ours alone.
     #[error(
-        "{0} can't be the cache of compiled plugins: it must belong to the user that runs this and be writable by nobody else, for whoever writes there runs code here"
+        "{0} can't be the cache of compiled plugins: it must belong to this process's user and be writable by no other user, because its \
+         files are executed"
     )]
     Unsafe(PathBuf),
 }

@@ -81,7 +81,7 @@ impl fmt::Debug for Digest {
 
 /// A text that is no digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no digest: it has the form sha256: with 64 hexadecimal digits")]
+#[error("{0:?} is not a digest: write sha256: and 64 hexadecimal digits")]
 pub struct NoDigest(String);
 
 impl FromStr for Digest {

@@ -33,7 +33,7 @@ pub fn isolated<T>(work: impl FnOnce() -> T) -> Result<T, InternalError> {
     DEPTH.with(|depth| depth.set(depth.get() - 1));
     done.map_err(|_| {
         COUNT.fetch_add(1, Ordering::Relaxed);
-        let said = LAST.with(RefCell::take).unwrap_or_else(|| "a panic without words".to_owned());
+        let said = LAST.with(RefCell::take).unwrap_or_else(|| "a panic without a message".to_owned());
         let number: String = Digest::hash(said.as_bytes()).short().chars().take(8).collect();
         tracing::error!(number, "internal error: {said}");
         InternalError { number }
@@ -62,7 +62,7 @@ fn words(panic: &PanicHookInfo<'_>) -> String {
     let payload = panic.payload();
     let said = payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    format!("{} at {place}", said.unwrap_or("a panic without words"))
+    format!("{} at {place}", said.unwrap_or("a panic without a message"))
 }
 
 #[cfg(test)]

@@ -223,9 +223,9 @@ impl Limits {
         }
         if let Some(text) = asked.deadline {
             let most = Self::MAX.deadline;
-            let deadline = duration(text).ok_or_else(|| format!("limits.deadline: {text:?} is no duration such as 50ms or 1.5s"))?;
+            let deadline = duration(text).ok_or_else(|| format!("limits.deadline: {text:?} is not a duration such as 50ms or 1.5s"))?;
             if deadline > most || deadline < TICK {
-                return Err(format!("limits.deadline: {text} isn't between {TICK:?} and {most:?}, which is what this host allows"));
+                return Err(format!("limits.deadline: {text} isn't between {TICK:?} and {most:?}, the limits of this host"));
             }
             limits.deadline = deadline;
         }
@@ -234,7 +234,7 @@ impl Limits {
 }
 
 fn beyond(field: &str, asked: &dyn std::fmt::Display, most: &dyn std::fmt::Display) -> String {
-    format!("limits.{field}: {asked} is more than {most}, the most that this host allows, or nothing at all")
+    format!("limits.{field}: {asked} is 0, or more than {most}, the maximum of this host")
 }
 
 fn bytes(field: &str, text: &str, most: usize) -> Result<usize, String> {
@@ -248,7 +248,7 @@ fn bytes(field: &str, text: &str, most: usize) -> Result<usize, String> {
         "Ki" => 1 << 10,
         "Mi" => 1 << 20,
         "Gi" => 1 << 30,
-        _ => return Err(format!("limits.{field}: {text:?} is no number of bytes such as 64Mi")),
+        _ => return Err(format!("limits.{field}: {text:?} is not a number of bytes such as 64Mi")),
     };
     let asked = number.parse::<usize>().ok().and_then(|number| number.checked_mul(unit));
     asked.filter(|asked| (1..=most).contains(asked)).ok_or_else(|| beyond(field, &text, &format!("{}Mi", most >> 20)))
@@ -290,12 +290,12 @@ mod tests {
     fn what_is_asked_for_is_given_up_to_the_host_s_maximum() {
         let given = limits("128Mi", "1.5s").unwrap();
         assert_eq!((given.memory, given.deadline, given.fuel), (128 << 20, Duration::from_millis(1500), Limits::DEFAULT.fuel));
-        assert_eq!(limits("1k", "1m1s").unwrap_err(), "limits.deadline: 1m1s isn't between 1ms and 10s, which is what this host allows");
+        assert_eq!(limits("1k", "1m1s").unwrap_err(), "limits.deadline: 1m1s isn't between 1ms and 10s, the limits of this host");
         assert!(limits("513Mi", "1s").unwrap_err().contains("more than 512Mi"));
         assert!(limits("99999999999999G", "1s").unwrap_err().contains("more than 512Mi"));
-        assert!(limits("64MB", "1s").unwrap_err().contains("no number of bytes"));
+        assert!(limits("64MB", "1s").unwrap_err().contains("not a number of bytes"));
         for wrong in ["", "1", "s", "1x", "1..5s", "-1s", "1e3s"] {
-            assert!(limits("1Mi", wrong).unwrap_err().contains("no duration"), "{wrong}");
+            assert!(limits("1Mi", wrong).unwrap_err().contains("not a duration"), "{wrong}");
         }
         let fuel = |fuel| Limits::from_requested(RequestedLimits { fuel: Some(fuel), ..RequestedLimits::default() });
         assert_eq!(fuel(7).unwrap().fuel, 7);

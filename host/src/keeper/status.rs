@@ -273,13 +273,13 @@ mod tests {
     #[test]
     fn a_broken_update_leaves_the_last_good_one_active_and_says_so() {
         let plugin = PolicyPlugin::new("a", PolicyPluginSpec::default());
-        let (recorded, problem) = (recorded(), Problem { reason: "NoPlugin".into(), message: "it is no WebAssembly".into() });
+        let (recorded, problem) = (recorded(), Problem { reason: "NoPlugin".into(), message: "it is not WebAssembly".into() });
         let told = status(&plugin, &PluginState { recorded: Some(&recorded), problem: Some(&problem), ..PluginState::default() }, &time(1));
         assert_eq!(
             conditions(&told)[..3],
             [("Ready", "False", "NotLoaded"), ("Loaded", "False", "NoPlugin"), ("Active", "True", "LastGood")]
         );
         assert_eq!(told.active.unwrap().digest, "sha256:one");
-        assert_eq!(told.last_error.unwrap().message, "it is no WebAssembly");
+        assert_eq!(told.last_error.unwrap().message, "it is not WebAssembly");
     }
 }

@@ -78,7 +78,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
 
     // What can't be used is refused before anything is written.
     let refused = push(&file("nonsense.wasm", b"nonsense")).refused();
-    assert!(refused.contains("it is no WebAssembly"), "{refused}");
+    assert!(refused.contains("it is not WebAssembly"), "{refused}");
     let refused =
         run(&["push", &file("second.wasm", &second), "--name", "labels", "--config", r#"{"labell": 1}"#, "--cache", &cache]).refused();
     assert!(refused.contains("labell"), "{refused}");

@@ -58,7 +58,7 @@ impl Kind {
 
     /// Waits until a service says that it can't be told whether the plugin is asked, and what becomes of that.
     async fn is_undecided(&self, space: &Space<'_>, what: &str, becomes: &str, why: &str) {
-        let asked = "it returned an error: its matchConditions don't say whether it is asked: spec.matchConditions[paid].expression";
+        let asked = "it returned an error: its matchConditions can't be evaluated: spec.matchConditions[paid].expression";
         let message = format!("{becomes}: the plugin {COST_CENTRE} can't answer at metadata-propagation: {asked}: {why}.");
         let says = |service: &Value| {
             let told = condition(service, "Decided");

@@ -29,17 +29,17 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
     let wat = |text: &str| wat::parse_str(text).unwrap();
     let trap = |configure: &'static str| module(&Module { configure, data: DESCRIPTION, ..Module::default() });
     vec![
-        ("text", b"apiVersion: v1".to_vec(), json!({}), "NoPlugin", "it is no WebAssembly"),
-        ("truncated", half, json!({}), "NoPlugin", "no valid WebAssembly"),
+        ("text", b"apiVersion: v1".to_vec(), json!({}), "NoPlugin", "it is not WebAssembly"),
+        ("truncated", half, json!({}), "NoPlugin", "not valid WebAssembly"),
         (
             "random",
             (0..4096_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect(),
             json!({}),
             "NoPlugin",
-            "it is no WebAssembly",
+            "it is not WebAssembly",
         ),
-        ("core", wat("(module (func (export \"f\")))"), json!({}), "NoPlugin", "isn't made from the interfaces"),
-        ("nonsense", described_by(b"nonsense"), json!({}), "NoPlugin", "no component can be made"),
+        ("core", wat("(module (func (export \"f\")))"), json!({}), "NoPlugin", "neither built from the interfaces"),
+        ("nonsense", described_by(b"nonsense"), json!({}), "NoPlugin", "can't be turned into a component"),
         ("empty-component", wat("(component)"), json!({}), "NoPlugin", "doesn't export pointsman:policy/plugin@0.1.0"),
         ("other-version", component_exporting(&["pointsman:policy/plugin@0.2.0"]), json!({}), "NoPlugin", "this host speaks 0.1.0"),
         ("no-point", component_exporting(&["pointsman:policy/plugin@0.1.0"]), json!({}), "NoPlugin", "no policy point"),

@@ -66,7 +66,7 @@ impl Pinned<'_> {
             return None;
         }
         let unclear = self.passed_over.get(name).and_then(Option::as_ref);
-        let unclear = unclear.map(|why| CallError::Failed(format!("its matchConditions don't say whether it is asked: {why}")));
+        let unclear = unclear.map(|why| CallError::Failed(format!("its matchConditions can't be evaluated: {why}")));
         unclear.or_else(|| self.is_quarantined(member, subject).then_some(CallError::Quarantined))
     }
 

@@ -153,8 +153,8 @@ impl Member {
     /// What its failure is. A built-in policy reaches its bounds only where somebody specifies too much: it can't say so itself any more.
     pub(super) fn excuse(&self, error: CallError) -> CallError {
         let bound = match &error {
-            CallError::Fuel(fuel) => format!("the policy would need more than {fuel} units of fuel for it"),
-            CallError::Memory(bytes) => format!("the policy would need more than {} MiB of memory for it", bytes >> 20),
+            CallError::Fuel(fuel) => format!("a policy would need more than {fuel} units of fuel"),
+            CallError::Memory(bytes) => format!("a policy would need more than {} MiB of memory", bytes >> 20),
             CallError::Output(bytes) => format!("the answer would be larger than {} KiB", bytes >> 10),
             CallError::TooLarge(bound) => bound.clone(),
             _ => return error,

@@ -99,7 +99,7 @@ pub enum Undecided {
     #[error("no plugin answers at {} for this subject: the built-in one is switched off or skipped", name(*.0))]
     Nobody(PolicyPoint),
     /// The question itself can't be put.
-    #[error("the question can't be put: {0}")]
+    #[error("the question can't be built: {0}")]
     Question(String),
 }
 

@@ -162,7 +162,7 @@ fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
                 words::label_value(value).map_err(|flaw| format!("the label {key} has the value {value:?}: {flaw}"))?;
             }
             if !layers.contains(layer.as_str()) {
-                return Err(format!("the {what} {key} is said to come from {layer:?}, which is no layer of the question"));
+                return Err(format!("the {what} {key} has the layer {layer:?}, which is not a layer of the question"));
             }
         }
         if let Some([twice, _]) = placed.array_windows().find(|[first, second]| first.key == second.key) {

@@ -164,7 +164,7 @@ fn combine(inputs: &Inputs, verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Sele
     }
     let nobody = || Judged::Excluded {
         plugin: None,
-        reason: Reason { code: "NotJudged".to_owned(), message: "No plugin has anything to say of the runtime.".to_owned() },
+        reason: Reason { code: "NotJudged".to_owned(), message: "No plugin judges the runtime.".to_owned() },
     };
     let judged: Vec<Judged> = judged.into_iter().map(|judged| judged.unwrap_or_else(nobody)).collect();
 

@@ -131,7 +131,7 @@ impl Pinned<'_> {
                 let named = operation.layer == "plugin" || inputs.layers.iter().any(|layer| layer.name == operation.layer);
                 if !named {
                     let known: Vec<_> = inputs.layers.iter().map(|layer| layer.name.as_str()).collect();
-                    let sentence = format!("{:?} is no layer of the question; there are {} and plugin", operation.layer, known.join(", "));
+                    let sentence = format!("{:?} is not a layer of the question: use {} or plugin", operation.layer, known.join(", "));
                     return Err(CallError::Nonsense(printable_line(&sentence)));
                 }
                 patch::apply(&mut template, operation)
@@ -142,7 +142,7 @@ impl Pinned<'_> {
             }
             // No fault of the plugin's: mostly a user says so.
             if let Some(flaw) = pod_template::flaw(&template) {
-                return Err(CallError::Failed(printable_line(&format!("the layers make no valid pod template: {flaw}"))));
+                return Err(CallError::Failed(printable_line(&format!("the layers don't form a valid pod template: {flaw}"))));
             }
             let template = template.to_string();
             let size = template.len();

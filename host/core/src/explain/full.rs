@@ -83,7 +83,7 @@ fn selection(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer:
     }
     table(text, &rows);
     if answer.tie {
-        line(text, 1, "tie: nothing but the name decides between the first two");
+        line(text, 1, "tie: the name alone decides between the first two");
     }
     if selected.is_none() {
         line(text, 1, "selected: none");

@@ -43,7 +43,7 @@ pub fn text(subject: &Subject, plan: &Plan, live: &Value) -> String {
     }
     let labels = strings(&live["metadata"]["labels"]);
     match template(plan, &labels) {
-        None => line(&mut text, 1, "no planned object has a template that makes this pod"),
+        None => line(&mut text, 1, "no planned object has a template of this pod"),
         Some((object, role, planned)) => {
             let key = &object.key;
             line(&mut text, 1, &format!("{} {} makes it{}", key.resource.kind, key.name, difference(&labels, planned)));
@@ -94,5 +94,5 @@ fn difference(labels: &Labels, template: &Value) -> String {
         .map(|(key, value)| format!("{key} is {}, planned is {value}", labels.get(key).map_or("missing", String::as_str)))
         .take(MAX_LABELS)
         .collect();
-    if other.is_empty() { String::new() } else { format!(", from another template than is planned now: {}", other.join("; ")) }
+    if other.is_empty() { String::new() } else { format!(", from another template than the planned one: {}", other.join("; ")) }
 }

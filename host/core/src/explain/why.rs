@@ -22,7 +22,7 @@ pub struct FoundFields<'p> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoField {
     /// No object is planned.
-    #[error("no objects are planned, so that no field has a value: `pointsman explain` without --why gives the reason")]
+    #[error("no objects are planned, so no field has a value: run `pointsman explain` without --why for the reason")]
     Unplanned,
     /// It isn't there.
     #[error("no planned object has the field {path}: {hint}")]

@@ -179,7 +179,7 @@ pub fn assign<'m>(
             overlapping(&folders, folder).filter(|(_, owner)| ![&owner.namespace, ""].contains(&&*model.namespace))
         {
             *task = Task::Refuse(format!(
-                "storageUri {} is the folder {taken} of the {}: set that model's own storageUri, to download it for this namespace",
+                "storageUri {} is the folder {taken} of the {}: set that model's own storageUri to download it for this namespace",
                 model.storage.storage_uri,
                 owner.display_name(),
             ));
@@ -211,13 +211,13 @@ fn task(model: &ModelObject, root: &str) -> Task {
                 (Ok(path), None) => Task::Find(path),
                 (Ok(path), Some(own)) if own.trim_end_matches('/') == path => Task::Find(path),
                 (Ok(path), Some(own)) => refuse(format!(
-                    "spec.storage.path is {own}, and storageUri says {path}: make them equal, since pods look into the former"
+                    "spec.storage.path is {own}, but storageUri is {path}: make them equal, because pods read spec.storage.path"
                 )),
                 (Err(why), _) => refuse(format!("storageUri {}: {why}", storage.storage_uri)),
             }
         }
         _ => match &storage.path {
-            None => refuse("spec.storage.path is missing: set it to the folder of the node in which pods find the model".to_owned()),
+            None => refuse("spec.storage.path is missing: set it to the node's folder with the model".to_owned()),
             Some(path) => match absolute(path) {
                 Err(why) => refuse(format!("spec.storage.path {path}: {why}")),
                 Ok(path) if !is_below(&path, root) => refuse(format!(
@@ -236,7 +236,7 @@ fn absolute(path: &str) -> Result<String, &'static str> {
         return Err("it is too long: a path has up to 1024 bytes");
     }
     if !trimmed.starts_with('/') {
-        return Err("it isn't absolute: begin it with a slash");
+        return Err("it isn't absolute: start it with a slash");
     }
     if path.contains(|character: char| character.is_control()) {
         return Err("it contains a control character: remove it");
@@ -299,10 +299,7 @@ mod tests {
     #[test]
     fn a_path_that_the_agent_may_not_write_is_refused() {
         let by_path = |path: &str| refusal(json!({"storageUri": "hf://a/b", "path": path}));
-        assert_eq!(
-            refusal(json!({"storageUri": "hf://a/b"})),
-            "spec.storage.path is missing: set it to the folder of the node in which pods find the model"
-        );
+        assert_eq!(refusal(json!({"storageUri": "hf://a/b"})), "spec.storage.path is missing: set it to the node's folder with the model");
         for (path, expected) in [
             ("/etc/passwd", "isn't below /raid/models/"),
             ("/raid/models", "isn't below"),
@@ -317,7 +314,7 @@ mod tests {
             assert!(by_path(path).contains(expected), "{path}: {}", by_path(path));
         }
         let two = refusal(json!({"storageUri": "local:///mnt/c", "path": "/mnt/d"}));
-        assert_eq!(two, "spec.storage.path is /mnt/d, and storageUri says /mnt/c: make them equal, since pods look into the former");
+        assert_eq!(two, "spec.storage.path is /mnt/d, but storageUri is /mnt/c: make them equal, because pods read spec.storage.path");
         assert!(refusal(json!({"storageUri": "local://./c"})).contains("isn't absolute"));
     }
 

@@ -85,7 +85,7 @@ impl Copies {
             );
             return Some(Condition::no(READY, "InvalidCopies", message));
         }
-        let mut message = format!("None of the {count} selected nodes is chosen yet to hold a copy.");
+        let mut message = format!("No node is chosen yet among the {count} selected nodes to hold a copy.");
         if down > 0 {
             write!(message, " Not ready: {down}.").ok();
         }
@@ -179,7 +179,7 @@ mod tests {
         };
         let expected = "The annotation pointsman.dev/copies is \"two\": set a number from 1 to 64, or remove it to have all selected nodes hold the model.";
         assert_eq!(condition(&model("two", "")), ("InvalidCopies".to_owned(), expected.to_owned()));
-        let expected = "None of the 4 selected nodes is chosen yet to hold a copy. Not ready: 1.";
+        let expected = "No node is chosen yet among the 4 selected nodes to hold a copy. Not ready: 1.";
         assert_eq!(condition(&model("2", "")), (NOT_CHOSEN.to_owned(), expected.to_owned()));
         let mut nowhere = model("2", "");
         nowhere.storage.node_selector.insert("gpu".to_owned(), "maybe".to_owned());

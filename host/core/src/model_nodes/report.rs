@@ -106,7 +106,7 @@ impl ModelReport {
     pub fn parse(text: &str) -> Self {
         let mut report = serde_json::from_str(text).unwrap_or_else(|error| Self {
             status: NodeState::Failed,
-            message: Some(format!("what the agent reports can't be read: {error}")),
+            message: Some(format!("the agent's report can't be read: {error}")),
             ..Self::default()
         });
         if let Some(message) = &mut report.message
@@ -147,7 +147,7 @@ mod tests {
     fn what_is_unknown_or_broken_is_neither_ready_nor_lost() {
         assert_eq!(ModelReport::parse(r#"{"status": "Verifying"}"#).status, NodeState::Updating);
         let broken = ModelReport::parse("{");
-        assert!(broken.status == NodeState::Failed && broken.message.unwrap().starts_with("what the agent reports can't be read"));
+        assert!(broken.status == NodeState::Failed && broken.message.unwrap().starts_with("the agent's report can't be read"));
         let long = ModelReport::parse(&json!({"status": "Failed", "message": "ä".repeat(4000)}).to_string());
         assert!(long.message.unwrap().len() <= MAX_MESSAGE + '…'.len_utf8());
     }

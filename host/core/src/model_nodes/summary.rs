@@ -121,14 +121,14 @@ fn waiting(model: &ModelObject, nodes: &BTreeMap<String, ModelNode>, selected: &
     let without: Vec<&str> = selected.iter().copied().filter(|node| !has_agent(node)).collect();
     if without.len() == count {
         let message = format!(
-            "No model agent reports from the {count} selected {} ({}): install the model agent there, or see why its pods don't run.",
+            "No model agent reports from the {count} selected {} ({}): install the model agent there, or check why its pods don't run.",
             plural(count, "node", "nodes"),
             listed(&without),
         );
         return Condition::no(READY, "NoAgent", message);
     }
     let down = selected.iter().filter(|node| nodes.get(**node).is_some_and(|node| !node.is_ready)).count();
-    let mut message = format!("The model agents of the {count} selected {} haven't begun with it.", plural(count, "node", "nodes"));
+    let mut message = format!("The model agents of the {count} selected {} haven't started to process it.", plural(count, "node", "nodes"));
     if down > 0 {
         write!(message, " Not ready: {down}.").ok();
     }
@@ -242,7 +242,8 @@ mod tests {
     fn a_model_that_nobody_has_begun_with_says_what_it_waits_for() {
         let none = summary(&[]);
         assert_eq!(none.state, LifeCycleState::InTransit);
-        let expected = "No model agent reports from the 4 selected nodes (a, b, c and 1 more): install the model agent there, or see why its pods don't run.";
+        let expected = "No model agent reports from the 4 selected nodes (a, b, c and 1 more): install the model agent there, or check \
+                        why its pods don't run.";
         assert_eq!(message(&none), ("NoAgent", expected));
         let waiting = |model: &ModelObject, nodes: &BTreeMap<String, ModelNode>| {
             let found = summarize(model, nodes, &ModelReports::new(), |_| true);
@@ -251,7 +252,7 @@ mod tests {
         let (reason, text) = waiting(&model(json!({})), &nodes(&["a", "down"]));
         assert_eq!(
             (&*reason, &*text),
-            ("WaitingForAgents", "The model agents of the 2 selected nodes haven't begun with it. Not ready: 1.")
+            ("WaitingForAgents", "The model agents of the 2 selected nodes haven't started to process it. Not ready: 1.")
         );
         let (reason, text) = waiting(&model(json!({"nodeSelector": {"name": "z"}})), &nodes(&["a", "b"]));
         let expected = "None of the cluster's 2 nodes is selected by spec.storage.nodeSelector: label the nodes that are to hold the model, or correct it.";

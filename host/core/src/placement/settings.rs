@@ -137,8 +137,8 @@ impl TryFrom<String> for LabelValue {
         let Some((key, value)) = text.split_once('=') else {
             return Err(format!("{text:?} has no value: write the label like `key=value`"));
         };
-        words::key(key).map_err(|why| format!("{key:?} is no key of a label: {why}"))?;
-        words::label_value(value).map_err(|why| format!("{value:?} is no value of a label: {why}"))?;
+        words::key(key).map_err(|why| format!("{key:?} is not a label key: {why}"))?;
+        words::label_value(value).map_err(|why| format!("{value:?} is not a label value: {why}"))?;
         Ok(Self { key: key.to_owned(), value: value.to_owned() })
     }
 }
@@ -205,7 +205,7 @@ impl Settings {
         ];
         for (field, key) in keys {
             if !key.is_empty() {
-                words::key(key).map_err(|why| format!("{field}: {key:?} is no key of a label: {why}"))?;
+                words::key(key).map_err(|why| format!("{field}: {key:?} is not a label key: {why}"))?;
             }
         }
         if self.spot.len() > MAX_SPOT_LABELS {
@@ -225,7 +225,8 @@ impl Settings {
         for (at, CustomFeature { name, expression }) in self.features.iter().enumerate() {
             if !is_feature_name(name) {
                 return Err(format!(
-                    "features[{at}].name: {name:?} is no name: write `{FEATURE_PREFIX}` and 1 to {MAX_FEATURE_NAME} lower-case letters, digits and -"
+                    "features[{at}].name: {name:?} is not valid: write `{FEATURE_PREFIX}` and 1 to {MAX_FEATURE_NAME} lower-case letters, \
+                     digits and -"
                 ));
             }
             if !names.insert(name) {

@@ -267,13 +267,13 @@ impl Failed {
 /// Why the evaluator gave no answer, for whoever wrote the rule: an error's own words are about plugins.
 pub(super) fn unanswered(error: &CallError) -> String {
     match error {
-        CallError::Busy => "everything that evaluates rules was busy".to_owned(),
+        CallError::Busy => "all rule evaluators were busy".to_owned(),
         CallError::Fuel(fuel) => {
-            format!("it used up its {fuel} units of fuel: simplify the expression, or bound the list that it goes over")
+            format!("it used up its {fuel} units of fuel: simplify the expression, or limit the list that it iterates over")
         }
         CallError::Deadline(within) => format!("it took longer than its {} ms", within.as_millis()),
-        CallError::Memory(most) => format!("it wanted more than its {} MiB of memory", most >> 20),
-        other => format!("the evaluator gave no answer: {other}"),
+        CallError::Memory(most) => format!("it exceeded its {} MiB of memory", most >> 20),
+        other => format!("the evaluator returned no answer: {other}"),
     }
 }
 

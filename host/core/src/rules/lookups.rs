@@ -110,7 +110,7 @@ impl<'a> LookupContext<'a> {
         }
         let text = Value::Object(found).to_string();
         if text.len() > LARGEST_LOOKUP {
-            return Err(Failed::for_good(format!("what it looks up has {} KiB; the limit is {}", text.len() >> 10, LARGEST_LOOKUP >> 10)));
+            return Err(Failed::for_good(format!("its lookups have {} KiB; the limit is {}", text.len() >> 10, LARGEST_LOOKUP >> 10)));
         }
         Ok(text.into())
     }
@@ -162,7 +162,7 @@ impl<'a> LookupContext<'a> {
         let text = value.as_ref().as_ref().map_err(|problem| LookupFailure::of_problem(field, problem, problem.message.clone()))?;
         match serde_json::from_str(text) {
             Ok(Value::String(name)) => Ok(name),
-            other => Err(LookupFailure::new(field, format!("the name is {}, and must be a text", sort(&other.unwrap_or_default())))),
+            other => Err(LookupFailure::new(field, format!("the name is {}, but must be a string", sort(&other.unwrap_or_default())))),
         }
     }
 
@@ -298,8 +298,8 @@ impl LookupFailure {
 fn addend(text: &str) -> Result<Number, String> {
     match serde_json::from_str(text) {
         Ok(Value::Number(number)) if number.as_f64().is_some_and(|number| number >= 0.0) => Ok(number),
-        Ok(Value::Number(number)) => Err(format!("it is {number}, and must not be negative")),
-        other => Err(format!("it is {}, and must be a number", sort(&other.unwrap_or_default()))),
+        Ok(Value::Number(number)) => Err(format!("it is {number}, but must not be negative")),
+        other => Err(format!("it is {}, but must be a number", sort(&other.unwrap_or_default()))),
     }
 }
 
@@ -407,7 +407,7 @@ mod tests {
     #[test]
     fn only_a_number_that_is_not_negative_is_added() {
         assert_eq!(addend("0"), Ok(Number::from(0)));
-        assert_eq!(addend("-8"), Err("it is -8, and must not be negative".to_owned()));
-        assert_eq!(addend("\"8\""), Err("it is a text, and must be a number".to_owned()));
+        assert_eq!(addend("-8"), Err("it is -8, but must not be negative".to_owned()));
+        assert_eq!(addend("\"8\""), Err("it is a text, but must be a number".to_owned()));
     }
 }

@@ -251,7 +251,7 @@ fn validation_error(bound: &PolicySetRule) -> Option<Flaw> {
         return Some(Flaw::new("spec", format!("an expression has more than {LONGEST_EXPRESSION} bytes")));
     }
     if spec.validations.is_empty() {
-        return Some(Flaw::new("spec.validations", "there is nothing that must hold"));
+        return Some(Flaw::new("spec.validations", "it has no validations"));
     }
     if let Some(flaw) = flaw_of_lookups(spec) {
         return Some(flaw);
@@ -270,7 +270,7 @@ fn flaw_of_lookups(spec: &ValidationRuleSpec) -> Option<Flaw> {
         if given != 1 {
             return Some(Flaw::new(format!("spec.lookups[{name}]"), "it needs exactly one of models, runtimes and subjects"));
         }
-        (!names.insert(name)).then(|| Flaw::new(format!("spec.lookups[{name}]"), "there is another lookup of that name"))
+        (!names.insert(name)).then(|| Flaw::new(format!("spec.lookups[{name}]"), "another lookup has that name"))
     })
 }
 
@@ -326,7 +326,7 @@ fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, Rul
 }
 
 /// What is wrong with a condition that reads lookups.
-const TOO_EARLY: &str = "nothing is looked up before the conditions hold, so they can't read lookups";
+const TOO_EARLY: &str = "matchConditions are evaluated before lookups, so they can't read them";
 
 /// The conditions under which a plugin is asked, compiled: they may read `object` and `namespaceObject`.
 pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[KindFields]) -> Result<Program, RuleError> {
@@ -432,7 +432,7 @@ fn misplaced_root(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
     match path.part {
         ExpressionId::Condition(_) if root == LOOKUPS => Some(TOO_EARLY.to_owned()),
         ExpressionId::Lookup(_) if OF_ADMISSION.contains(&root) => {
-            Some(format!("what is looked up must be the same at every entry point, and {root} is known to admission alone"))
+            Some(format!("lookups must be the same at every entry point, but {root} is known to admission only"))
         }
         ExpressionId::Lookup(_) if sum_of(spec, path.part).is_some() && !["object", "params"].contains(&root) => {
             Some(format!("a sum sees each subject as `object`, and `params`; it can't read {root}"))
@@ -449,7 +449,7 @@ fn invisible_field(path: &Path, stage: RuleStage) -> Option<String> {
     }
     match steps.as_slice() {
         [Step::Field(status), ..] if status == "status" => {
-            Some(format!("{root}.status isn't known to rules: they judge what a user writes"))
+            Some(format!("{root}.status isn't available to rules: they validate what a user writes"))
         }
         [Step::Field(metadata), Step::Field(name), ..] if metadata == "metadata" && !SEEN.contains(&name.as_str()) => {
             Some(format!("{root}.metadata.{name} isn't known to rules; there are {}", SEEN.join(", ")))
@@ -468,11 +468,11 @@ fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Fla
     let of_group = shapes.iter().filter(|shape| shape.group == stranger.group).map(|shape| shape.name.as_str());
     let known = of_group.collect::<Vec<_>>().join(", ");
     let known = if known.is_empty() {
-        "planned objects, such as Deployments, are what stage Output is about".to_owned()
+        "planned objects, such as Deployments, belong to stage Output".to_owned()
     } else {
         format!("there are {known}")
     };
-    let message = format!("stage Input isn't about {} of the group {:?}; {known}", stranger.kind, stranger.group);
+    let message = format!("stage Input doesn't cover {} of the group {:?}; {known}", stranger.kind, stranger.group);
     Some(Flaw::new("spec.match.kinds", message))
 }
 

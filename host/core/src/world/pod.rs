@@ -164,7 +164,7 @@ fn failure(status: Status, spec: impl FnOnce() -> Spec) -> Option<PodFailure> {
         }
     }
     if status.phase == "Failed" {
-        let message = format!("The pod has failed: {}", status.message.as_deref().unwrap_or("it doesn't say why"));
+        let message = format!("The pod has failed: {}", status.message.as_deref().unwrap_or("it gives no reason"));
         return Some(PodFailure {
             reason: status.reason.unwrap_or_else(|| "Failed".to_owned()),
             message,
@@ -174,7 +174,7 @@ fn failure(status: Status, spec: impl FnOnce() -> Spec) -> Option<PodFailure> {
     }
     let unscheduled = status.conditions.into_iter().find(|condition| condition.type_ == "PodScheduled" && condition.status == "False")?;
     let said = |text: String, otherwise: &str| if text.is_empty() { otherwise.to_owned() } else { text };
-    let mut message = format!("The pod waits for a node: {}", said(unscheduled.message, "none suits it"));
+    let mut message = format!("The pod waits for a node: {}", said(unscheduled.message, "no node fits"));
     if message.contains(UNSELECTED)
         && let Some(remedy) = label_remedy(&spec())
     {

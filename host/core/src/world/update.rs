@@ -63,7 +63,7 @@ impl ObjectUpdate {
         let key = ObjectKey { resource, namespace, name: word(&live.metadata.name) };
         let value = || serde_json::from_str::<Value>(text).unwrap_or_default();
         let named = REFERENCED_KINDS.contains(&resource).then(|| ReferencedObject::from_live(&live));
-        let unread = |error: &serde_json::Error| tracing::warn!(object = %key, "it can't be read, and counts as absent: {error}");
+        let unread = |error: &serde_json::Error| tracing::warn!(object = %key, "it can't be read, so it counts as absent: {error}");
         let what = if key.name.is_empty() {
             UpdatedObject::Nothing
         } else if resource.is_subject() {

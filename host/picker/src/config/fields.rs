@@ -108,7 +108,7 @@ impl<'n> Part<'n> {
     pub(super) fn list(&self, limit: usize) -> Result<Vec<Part<'n>>, ConfigError> {
         let Value::List(items) = &self.node.value else { return Err(self.mismatch("a list")) };
         if items.len() > limit {
-            return Err(self.error(format_args!("has {} entries, and may have {limit}: remove some", items.len())));
+            return Err(self.error(format_args!("has {} entries; the limit is {limit}: remove some", items.len())));
         }
         Ok(items.iter().enumerate().map(|(number, node)| Part { node, path: format!("{}[{number}]", self.path) }).collect())
     }

@@ -138,7 +138,7 @@ impl fmt::Display for Remark {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The text is too long.
-    #[error("the configuration has {bytes} bytes, and may have {MAX_TEXT}: shorten it")]
+    #[error("the configuration has {bytes} bytes; the limit is {MAX_TEXT}: shorten it")]
     TooLarge {
         /// How many bytes it has.
         bytes: usize,

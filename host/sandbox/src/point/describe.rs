@@ -7,14 +7,14 @@ pub use pointsman_interface::plugin::{Description, FeatureSet, Point};
 pub fn flaw(description: &Description, exported: &[String]) -> Option<String> {
     let points = &description.points;
     if points.is_empty() {
-        return Some("it describes itself as answering no policy point".to_owned());
+        return Some("it supports no policy point".to_owned());
     }
     if exported.is_empty() {
         return None;
     }
     if let Some((_, twice)) = points.iter().enumerate().find(|(at, point)| points[..*at].contains(point)) {
-        return Some(format!("it describes itself as answering {} twice", twice.name()));
+        return Some(format!("it lists the policy point {} twice", twice.name()));
     }
     let missing = points.iter().map(|point| point.name()).find(|point| !exported.iter().any(|exported| exported == point))?;
-    Some(format!("it describes itself as answering {missing}, but doesn't export that interface"))
+    Some(format!("it supports {missing}, but doesn't export that interface"))
 }

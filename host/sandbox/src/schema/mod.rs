@@ -50,7 +50,7 @@ pub enum ConfigError {
     TooLong(Duration),
     /// It ended the process that checked it.
     #[error(
-        "checking the configuration against the plugin's schema makes the checker crash ({0}), so one of the two is too large or made to do harm"
+        "checking the configuration against the plugin's schema crashes the checker ({0}), so one of the two is too large or malicious"
     )]
     Crash(String),
     /// The other process can't be run.
@@ -111,10 +111,10 @@ pub fn check_config_within(program: &Path, schema: &str, config: &str, within: D
         };
     }
     if schema.len() > LARGEST_CONFIG {
-        return Err(ConfigError::Schema(format!("it has {} bytes, and at most {LARGEST_CONFIG} are accepted", schema.len())));
+        return Err(ConfigError::Schema(format!("it has {} bytes; the limit is {LARGEST_CONFIG}", schema.len())));
     }
     if config.len() > LARGEST_CONFIG {
-        return Err(ConfigError::Refused(format!("it has {} bytes, and at most {LARGEST_CONFIG} are accepted", config.len())));
+        return Err(ConfigError::Refused(format!("it has {} bytes; the limit is {LARGEST_CONFIG}", config.len())));
     }
     let config = if config.is_empty() { "{}" } else { config };
     let question = Question { schema: schema.into(), config: config.into() };
@@ -148,8 +148,8 @@ pub fn serve(memory: u64) -> Result<(), ConfigError> {
 }
 
 fn check(schema: &str, config: &str) -> Result<(), ConfigError> {
-    let schema: Value = serde_json::from_str(schema).map_err(|error| ConfigError::Schema(format!("it is no JSON: {error}")))?;
-    let config: Value = serde_json::from_str(config).map_err(|error| ConfigError::Refused(format!("it is no JSON: {error}")))?;
+    let schema: Value = serde_json::from_str(schema).map_err(|error| ConfigError::Schema(format!("it is not JSON: {error}")))?;
+    let config: Value = serde_json::from_str(config).map_err(|error| ConfigError::Refused(format!("it is not JSON: {error}")))?;
     let mut schemas = Schemas::new();
     let mut compiler = Compiler::new();
     compiler.set_default_draft(Draft::V2020_12);
@@ -170,7 +170,7 @@ fn broken(error: &CompileError, schema: &Value) -> String {
         // The first of what is wrong is enough: it is found in one place after the other.
         CompileError::ValidationError { src, .. } => violations(src, "schema", schema),
         CompileError::LoadUrlError { url, .. } | CompileError::UnsupportedUrlScheme { url } => {
-            format!("it refers to {url}, and nothing is fetched: put what is there into $defs")
+            format!("it refers to {url}, which isn't fetched: copy that schema into $defs")
         }
         CompileError::Bug(cause) => printable_line(&cause.to_string()),
         other => printable_line(&format!("{other:#}").replace(NAME, "")),
@@ -218,14 +218,14 @@ mod tests {
     #[test]
     fn what_doesnt_fit_is_told_with_its_place() {
         let told = |config| refused(&autoscaling(), &config);
-        assert_eq!(told(json!({"replicas": "2"})), "config.replicas must be integer, and is string");
+        assert_eq!(told(json!({"replicas": "2"})), "config.replicas must be integer, but is string");
         assert_eq!(told(json!({"zones": [{"name": "a"}, {}]})), "config.zones[1] lacks \"name\"");
         assert_eq!(told(json!({"mode": "x"})), "config.mode must be one of \"spread\", \"pack\"");
         assert_eq!(told(json!({"replicas": 0})), "config.replicas: must be >=1, but got 0");
-        assert_eq!(told(json!([])), "config must be object, and is array");
+        assert_eq!(told(json!([])), "config must be object, but is array");
         assert_eq!(
             told(json!({"replicas": "2", "mode": 1})),
-            "config.replicas must be integer, and is string\nconfig.mode must be one of \"spread\", \"pack\""
+            "config.replicas must be integer, but is string\nconfig.mode must be one of \"spread\", \"pack\""
         );
     }
 
@@ -244,7 +244,7 @@ mod tests {
         let told = refused(&json!({"additionalProperties": {"type": "integer"}}), &many.into());
         let lines: Vec<_> = told.lines().collect();
         assert_eq!(lines.len(), MAX_VIOLATIONS_REPORTED + 1, "{told}");
-        assert_eq!(lines[0], "config.p0 must be integer, and is string");
+        assert_eq!(lines[0], "config.p0 must be integer, but is string");
         assert_eq!(lines[3], "and 997 more");
     }
 
@@ -253,7 +253,7 @@ mod tests {
         let schema = json!({"properties": {"a": {"oneOf": [{"type": "string"}, {"type": "object", "required": ["b"]}]}}});
         assert_eq!(
             refused(&schema, &json!({"a": {}})),
-            "config.a fits none of what it may be: config.a must be string, and is object, or config.a lacks \"b\""
+            "config.a matches none of its alternatives: config.a must be string, but is object, or config.a lacks \"b\""
         );
         let both = json!({"oneOf": [{"type": "object"}, {"maxProperties": 1}]});
         assert_eq!(refused(&both, &json!({})), "config: oneOf failed, subschemas 0, 1 matched");
@@ -266,7 +266,7 @@ mod tests {
         let deep = (0..20).fold(json!(1), |inner, _| json!({"property": inner}));
         let schema = json!({"$defs": {"d": {"type": "object", "properties": {"property": {"$ref": "#/$defs/d"}}}}, "$ref": "#/$defs/d"});
         let told = refused(&schema, &deep);
-        assert!(told.len() < 200 && told.ends_with(".property must be object, and is number"), "{told}");
+        assert!(told.len() < 200 && told.ends_with(".property must be object, but is number"), "{told}");
     }
 
     #[test]
@@ -274,7 +274,7 @@ mod tests {
         let tree = json!({"properties": {"children": {"items": {"$ref": "#"}}, "n": {"type": "integer"}}});
         assert_eq!(
             refused(&tree, &json!({"children": [{"children": [{"n": 1.5}]}]})),
-            "config.children[0].children[0].n must be integer, and is number"
+            "config.children[0].children[0].n must be integer, but is number"
         );
         for schema in [
             json!({"$ref": "#"}),
@@ -289,7 +289,7 @@ mod tests {
     #[test]
     fn a_schema_that_refers_elsewhere_is_broken() {
         for url in ["https://example.com/x.json", "file:///etc/passwd", "http://169.254.169.254/"] {
-            let expected = format!("it refers to {url}, and nothing is fetched: put what is there into $defs");
+            let expected = format!("it refers to {url}, which isn't fetched: copy that schema into $defs");
             assert_eq!(broken(&json!({"$ref": url})), expected);
             assert_eq!(broken(&json!({"$schema": url})), expected);
         }
@@ -302,14 +302,14 @@ mod tests {
     fn what_is_wrong_with_a_schema_is_told_with_its_place() {
         assert_eq!(
             broken(&json!({"properties": {"a": {"type": "strin"}}})).lines().next().unwrap_or_default(),
-            "schema.properties.a.type fits none of what it may be: schema.properties.a.type must be one of \"array\", \"boolean\", \"integer\", \"null\", \"number\", \"object\", \"string\", or schema.properties.a.type must be array, and is string"
+            "schema.properties.a.type matches none of its alternatives: schema.properties.a.type must be one of \"array\", \"boolean\", \"integer\", \"null\", \"number\", \"object\", \"string\", or schema.properties.a.type must be array, but is string"
         );
         let look_around = broken(&json!({"properties": {"a": {"pattern": "(?=x)"}}}));
         assert!(look_around.starts_with("schema.properties.a.pattern: ") && look_around.contains("look-ahead"), "{look_around}");
         assert!(broken(&json!({"$ref": "#/$defs/gone"})).contains("/$defs/gone"));
-        assert_eq!(broken(&json!([])), "schema must be boolean or object, and is array");
-        assert!(matches!(check("{", "{}"), Err(ConfigError::Schema(sentence)) if sentence.starts_with("it is no JSON: ")));
-        assert!(matches!(check("{}", "{"), Err(ConfigError::Refused(sentence)) if sentence.starts_with("it is no JSON: ")));
+        assert_eq!(broken(&json!([])), "schema must be boolean or object, but is array");
+        assert!(matches!(check("{", "{}"), Err(ConfigError::Schema(sentence)) if sentence.starts_with("it is not JSON: ")));
+        assert!(matches!(check("{}", "{"), Err(ConfigError::Refused(sentence)) if sentence.starts_with("it is not JSON: ")));
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn sentence(error: &ValidationError<'_, '_>, root: &str, schema: &Value) -> Stri
     };
     let words = match &error.kind {
         ErrorKind::Type { got, want } => {
-            format!("{place} must be {}, and is {got}", want.iter().map(|type_| type_.to_string()).collect::<Vec<_>>().join(" or "))
+            format!("{place} must be {}, but is {got}", want.iter().map(|type_| type_.to_string()).collect::<Vec<_>>().join(" or "))
         }
         ErrorKind::Enum { want } => format!("{place} must be one of {}", list(want.iter().map(Value::to_string))),
         ErrorKind::Const { want } => format!("{place} must be {want}"),
@@ -69,7 +69,7 @@ fn sentence(error: &ValidationError<'_, '_>, root: &str, schema: &Value) -> Stri
         ErrorKind::FalseSchema => format!("{place} isn't allowed"),
         ErrorKind::PropertyName { prop } => {
             let why = error.causes.first().and_then(first).map(|why| format!(": {why}")).unwrap_or_default();
-            format!("{place} has a property that can't be called {prop:?}{why}")
+            format!("{place} has a property with the invalid name {prop:?}{why}")
         }
         ErrorKind::AdditionalProperties { got } => {
             let name = got.first().map(AsRef::as_ref).unwrap_or_default();
@@ -80,7 +80,7 @@ fn sentence(error: &ValidationError<'_, '_>, root: &str, schema: &Value) -> Stri
         ErrorKind::AnyOf | ErrorKind::OneOf(None) if !error.causes.is_empty() => {
             let mut each: Vec<_> = error.causes.iter().take(MAX_VIOLATIONS_REPORTED).filter_map(first).collect();
             each.dedup();
-            format!("{place} fits none of what it may be: {}", each.join(", or "))
+            format!("{place} matches none of its alternatives: {}", each.join(", or "))
         }
         other => format!("{place}: {other}"),
     };

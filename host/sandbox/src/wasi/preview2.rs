@@ -165,7 +165,7 @@ fn zeros(stubs: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Res
         store.data_mut().count_host_call()?;
         match usize::try_from(length) {
             Ok(length) if length <= CHUNK => Ok((vec![0_u8; length],)),
-            _ => Err(CallError::Trap(format!("it asked for {length} random bytes at once, and gets at most {CHUNK}")).into()),
+            _ => Err(CallError::Trap(format!("it requested {length} random bytes at once; the limit is {CHUNK}")).into()),
         }
     })
 }
@@ -185,7 +185,7 @@ fn write(stubs: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Res
     stubs.func_wrap(name, |mut store: StoreContextMut<'_, CallState>, (stream, bytes): (Resource<Handle>, WasmList<u8>)| {
         store.data_mut().count_host_call()?;
         if bytes.len() > CHUNK {
-            return Err(CallError::Trap(format!("it wrote {} bytes at once, and may {CHUNK}", bytes.len())).into());
+            return Err(CallError::Trap(format!("it wrote {} bytes at once; the limit is {CHUNK}", bytes.len())).into());
         }
         let bytes = bytes.as_le_slice(&store).to_vec();
         let level = if stream.rep() == STDOUT { tracing::Level::DEBUG } else { tracing::Level::WARN };

@@ -153,7 +153,7 @@ impl Inspection<'_> {
         match (&place.namespace, &own) {
             (None, None) => Err((
                 "ClaimWithoutNamespace",
-                "A ClusterBaseModel is in no namespace: write spec.storage.storageUri as pvc://NAMESPACE:NAME/PATH.".to_owned(),
+                "A ClusterBaseModel has no namespace: write spec.storage.storageUri as pvc://NAMESPACE:NAME/PATH.".to_owned(),
             )),
             (Some(namespace), Some(own)) if namespace != own => Err((
                 "ClaimOfAnotherNamespace",
@@ -248,7 +248,7 @@ impl Inspection<'_> {
 /// What is known of a model by a Job that hasn't succeeded, and by its newest pod.
 fn progress(job: &InspectionJob, pod: Option<&PodProgress>, claim: &str, at: &str) -> Summary {
     let minutes = SECONDS_AFTER_END / 60;
-    let again = format!("Pointsman tries again after {minutes} minutes, or as soon as you delete the Job.");
+    let again = format!("Pointsman tries again after {minutes} minutes, or once you delete the Job.");
     let failure = |why: &str| failed("InspectionFailed", format!("The Job {at} can't read the model on the claim {claim}: {why} {again}"));
     match (&job.progress, pod) {
         _ if job.is_deleting => unready(INSPECTING, format!("The Job {at} is being replaced.")),
@@ -258,9 +258,10 @@ fn progress(job: &InspectionJob, pod: Option<&PodProgress>, claim: &str, at: &st
         (Progress::Suspended, _) => {
             unready("JobSuspended", format!("The Job {at} is suspended: it reads the claim once whoever suspended it resumes it."))
         }
-        (Progress::Pending, None) => {
-            unready(INSPECTING, format!("The Job {at} has no pod yet: `kubectl describe job {} -n {}` shows why.", job.name, job.namespace))
-        }
+        (Progress::Pending, None) => unready(
+            INSPECTING,
+            format!("The Job {at} has no pod yet: run `kubectl describe job {} -n {}` for the reason.", job.name, job.namespace),
+        ),
         (Progress::Pending, Some(pod)) => {
             let message = match pod {
                 PodProgress::Failed(why) => format!("The Job {at} tries again to read the claim {claim}: {why}"),

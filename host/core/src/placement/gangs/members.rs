@@ -83,7 +83,7 @@ impl<'c> Members<'c> {
     pub(super) fn existence(&self) -> String {
         let Self { size, smallest, .. } = self;
         let exist = format!("{} of {size} members exist", self.number());
-        if smallest == size { exist } else { format!("{exist}; members specify sizes from {smallest} to {size}, and the largest counts") }
+        if smallest == size { exist } else { format!("{exist}; members specify sizes from {smallest} to {size}; the largest is used") }
     }
 }
 

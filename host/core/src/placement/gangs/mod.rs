@@ -129,7 +129,7 @@ impl Reservations {
     fn find_node(&mut self, key: &PodKey, members: &Members<'_>, question: Question<'_>, place: &mut Place<'_>) -> Result<String, String> {
         let Question { cluster, pod, now, offered, .. } = question;
         let (version, until) = (cluster.version(), now.saturating_add(self.timeout));
-        let comes_after = || format!("its {} members come before this pod", members.size);
+        let comes_after = || format!("its {} members take precedence over this pod", members.size);
         let fits = self.is_reserved(key, members) && self.still_fits(key, members, question);
         let released = self.released;
         let watched = self.watched(key);

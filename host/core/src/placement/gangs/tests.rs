@@ -309,12 +309,12 @@ fn the_largest_size_counts_and_members_beyond_it_are_free_once_the_gang_is_place
     let mut world = World::new(&[2, 2, 2]);
     world.cluster.put_pod(member("g", 0, 2, 2));
     world.cluster.put_pod(member("g", 1, 3, 2));
-    let text = "g waits: 2 of 3 members exist; members specify sizes from 2 to 3, and the largest counts";
+    let text = "g waits: 2 of 3 members exist; members specify sizes from 2 to 3; the largest is used";
     assert_eq!(world.ask("g0"), waits(text));
     for at in 0..3 {
         world.cluster.put_pod(member("g", at, 2, 2));
     }
-    assert_eq!(world.ask("g2"), waits("g waits: its 2 members come before this pod"));
+    assert_eq!(world.ask("g2"), waits("g waits: its 2 members take precedence over this pod"));
     assert_eq!((world.bind("g0"), world.bind("g1")), ("n0".to_owned(), "n1".to_owned()));
     assert_eq!(world.ask("g2"), Verdict::Free);
 }
@@ -326,7 +326,7 @@ fn a_member_too_many_does_not_keep_the_others_waiting() {
         world.cluster.put_pod(member("g", at, 2, gpus));
     }
     assert_eq!((world.ask("g2"), world.ask("g3")), (goes_to("n0"), goes_to("n1")));
-    assert_eq!(world.ask("g1"), waits("g waits: its 2 members come before this pod"));
+    assert_eq!(world.ask("g1"), waits("g waits: its 2 members take precedence over this pod"));
 }
 
 #[test]
@@ -427,11 +427,11 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_question() {
     };
     // Even an answer that is due at once finds a node for one more member.
     let first = late(&mut world, "g1", 0);
-    assert_eq!(first, (waits("g waits: nodes for 1 of 3 are found, and the search goes on"), 1));
+    assert_eq!(first, (waits("g waits: nodes are found for 1 of 3, and the search continues"), 1));
     assert!(world.reservations.is_searching("ml", "g"));
     assert_eq!(world.held("n0"), 0, "nothing is reserved for a gang that waits");
     let second = late(&mut world, "g2", 1);
-    assert_eq!(second, (waits("g waits: nodes for 2 of 3 are found, and the search goes on"), 1));
+    assert_eq!(second, (waits("g waits: nodes are found for 2 of 3, and the search continues"), 1));
     assert_eq!(late(&mut world, "g0", 1), (goes_to("n0"), 1));
     assert!(!world.reservations.is_searching("ml", "g"));
     assert_eq!((world.bind("g1"), world.bind("g2")), ("n1".to_owned(), "n2".to_owned()));

@@ -96,7 +96,7 @@ impl Trial<'_> {
                 if farthest.is_some() {
                     break;
                 }
-                let sentence = format!("nodes for {} of {} are found, and the search goes on", self.placed + number, self.size);
+                let sentence = format!("nodes are found for {} of {}, and the search continues", self.placed + number, self.size);
                 return Err(Failure { sentence, lasts: false, found: stuck.placed.into_iter().collect() });
             };
             if farthest.as_ref().is_none_or(|(placed, _)| *placed < number) {

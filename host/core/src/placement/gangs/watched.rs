@@ -99,7 +99,7 @@ impl Watched {
         if pod.is_leaving {
             Some(format!("{} is being deleted", pod.name))
         } else if self.half_since.is_some() && self.dissolved_at.is_some_and(is_new) {
-            Some("its placed members are being deleted, so that it can start again".to_owned())
+            Some("its placed members are being deleted, so that it can restart".to_owned())
         } else if members.number() < members.size {
             Some(members.existence())
         } else {

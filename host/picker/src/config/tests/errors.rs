@@ -208,17 +208,17 @@ fn what_is_no_configuration_is_refused() {
 #[test]
 fn what_is_too_large_is_refused() {
     let text = "#".repeat(MAX_TEXT + 1);
-    assert_eq!(refusal(&text), "the configuration has 262145 bytes, and may have 262144: shorten it");
+    assert_eq!(refusal(&text), "the configuration has 262145 bytes; the limit is 262144: shorten it");
     let entries = |count: usize, entry: &dyn Fn(usize) -> String| (0..count).map(entry).collect::<Vec<_>>().concat();
     let plugins = entries(MAX_PLUGINS + 1, &|number| format!("- {{type: queue-scorer, name: q{number}}}\n"));
     let too_many = refusal(&with_head(&format!("plugins:\n{plugins}")));
-    assert_eq!(too_many, "line 4, column 3: `plugins` has 257 entries, and may have 256: remove some");
+    assert_eq!(too_many, "line 4, column 3: `plugins` has 257 entries; the limit is 256: remove some");
     let profiles = entries(MAX_PROFILES + 1, &|number| format!("- name: p{number}\n"));
     let too_many = refusal(&with_head(&format!("schedulingProfiles:\n{profiles}")));
-    assert_eq!(too_many, "line 4, column 3: `schedulingProfiles` has 17 entries, and may have 16: remove some");
+    assert_eq!(too_many, "line 4, column 3: `schedulingProfiles` has 17 entries; the limit is 16: remove some");
     let bands = entries(MAX_BANDS + 1, &|number| format!("  - priority: {number}\n"));
     let too_many = refusal(&with_head(&format!("flowControl:\n  priorityBands:\n{bands}")));
-    assert_eq!(too_many, "line 5, column 5: `flowControl.priorityBands` has 65 entries, and may have 64: remove some");
+    assert_eq!(too_many, "line 5, column 5: `flowControl.priorityBands` has 65 entries; the limit is 64: remove some");
     assert!(refusal(&"[".repeat(10_000)).contains("the YAML can't be read"));
     // Ten levels of ten aliases each.
     let aliases = entries(9, &|level| format!("a{}: &a{0} [{}]\n", level + 1, vec![format!("*a{level}"); 10].join(", ")));

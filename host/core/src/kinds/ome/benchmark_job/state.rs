@@ -146,7 +146,7 @@ impl PlanBuilder<'_> {
     /// Why the Job has failed. What its pods told stays after they are gone.
     fn failure(&self, job: &OwnedObject) -> String {
         let failed = job.observed.condition("Failed");
-        let said = failed.map(|failed| failed.message.as_str()).filter(|said| !said.is_empty()).unwrap_or("it doesn't give a reason");
+        let said = failed.map(|failed| failed.message.as_str()).filter(|said| !said.is_empty()).unwrap_or("it gives no reason");
         let of_job = format!("The Job {} has failed: {}", job.key.name, sentence(said));
         if let Some((pod, failure)) = self.failing_pod().filter(|(_, failure)| failure.started) {
             return format!("{of_job} The pod {pod} failed. {}", sentence(&failure.message));

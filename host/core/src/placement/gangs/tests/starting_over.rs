@@ -33,7 +33,7 @@ fn a_gang_that_stays_placed_in_part_starts_again() {
     assert_eq!(world.expire(), std::slice::from_ref(&overdue));
     assert!(world.expire().is_empty(), "it is returned once");
     world.cluster.remove_pod("ml", "taker-of-n1");
-    assert_eq!(world.ask("g1"), waits("g waits: its placed members are being deleted, so that it can start again"));
+    assert_eq!(world.ask("g1"), waits("g waits: its placed members are being deleted, so that it can restart"));
     // The deletion fails: the rest may be placed meanwhile, and after as long the gang is returned again.
     world.now += DELETION_DELAY;
     assert_eq!(world.ask("g1"), goes_to("n1"));
