@@ -193,7 +193,7 @@ func explain(config config, request request) ([]reason, error) {
 	var reasons []reason
 	for column, part := range parts(spans, row) {
 		if weights[column] > 0 {
-			message := fmt.Sprintf("%s: %.2f of 1, and counts %v of %v.", sources[column], part, weights[column], sum(weights))
+			message := fmt.Sprintf("%s: %.2f of 1, weight %v of %v.", sources[column], part, weights[column], sum(weights))
 			reasons = append(reasons, reason{Code: codes[column], Message: message})
 		}
 	}
@@ -203,10 +203,10 @@ func explain(config config, request request) ([]reason, error) {
 // What each part is made from: the beginning of a sentence.
 func sources(spans [columns]span, row []*float64) [columns]string {
 	sources := [columns]string{
-		price:  "Nobody knows its price",
-		spot:   "Nobody knows whether it is a spot node",
-		free:   "Nobody knows how many of its accelerators are free",
-		carbon: "Nobody knows its node.carbon",
+		price:  "Its price is unknown",
+		spot:   "It is unknown whether it is a spot node",
+		free:   "Its free accelerators are unknown",
+		carbon: "Its node.carbon is unknown",
 	}
 	if value := row[price]; value != nil {
 		sources[price] = fmt.Sprintf("It costs %v, and the candidates %v to %v", *value, spans[price].least, spans[price].most)

@@ -88,7 +88,7 @@ impl TryFrom<String> for Pattern {
         }
         // It would name nothing, and nobody would notice.
         if text.contains('*') || (text.is_empty() && !prefix) {
-            return Err(format!("`{text}` names no keys: write a whole key, or how keys begin with a / or a single * at the end"));
+            return Err(format!("`{text}` names no keys: write a whole key, or a prefix of keys that ends with / or a single *"));
         }
         Ok(Self { text, prefix })
     }

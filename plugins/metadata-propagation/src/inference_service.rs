@@ -76,7 +76,7 @@ fn bar_fact(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
             Some(reason("SwitchedOff", "The configuration's upstreamKeys is false."))
         }
         (Sort::Label, upstream::FINE_TUNED) => {
-            source.target.role.is_none().then(|| reason("RolesOnly", "It is for what belongs to a component."))
+            source.target.role.is_none().then(|| reason("RolesOnly", "It is for objects of a component."))
         }
         (
             Sort::Label,

@@ -28,9 +28,9 @@ impl Internal {
     /// Why it doesn't travel.
     pub fn reason(self) -> Reason {
         let message = match self {
-            Self::Tool => "A tool keeps its notes under this key, about the object that it is on and no other.",
-            Self::Controller => "The cluster's controllers give this key themselves.",
-            Self::Setting => "It is a setting for the controller: it decides what is made, and isn't repeated there.",
+            Self::Tool => "A tool writes this key for this object alone.",
+            Self::Controller => "The cluster's controllers set this key themselves.",
+            Self::Setting => "It is a setting for the controller, so it isn't copied to objects.",
             Self::Belonging => "It records an object's owner, which only the host sets.",
             Self::Version => "Pods don't carry it: a new version would restart them.",
             Self::Configured => "The configuration's internalKeys name it.",

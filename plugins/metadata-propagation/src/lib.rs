@@ -36,7 +36,7 @@ pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
 
 fn without_rules(_: &Config, request: Request) -> Answer {
     let message = format!(
-        "This policy has no rules for the kind {} of {}: nothing is carried to what is made for it.",
+        "This policy has no rules for the kind {} of {}: nothing is copied to its objects.",
         request.subject.kind, request.subject.group
     );
     let mut answer = Answer::unchanged(request);

@@ -137,7 +137,7 @@ fn place(answer: &mut Answer, sort: Sort, offer: Offer) -> Placed {
 fn shortened(key: &str, raw: &str, valid: &str) -> Reason {
     let start: String = raw.chars().take(80).collect();
     let dots = if start.len() < raw.len() { "..." } else { "" };
-    reason("ValueShortened", format!("The label {key} has the value {valid}, because Kubernetes doesn't take `{start}{dots}`."))
+    reason("ValueShortened", format!("The label {key} has the value {valid}, because Kubernetes rejects `{start}{dots}`."))
 }
 
 fn tell(answer: &mut Answer, told_before: usize, sort: Sort, loser: Offer, winner: Option<(Strength, &Placed)>) {
@@ -149,10 +149,10 @@ fn tell(answer: &mut Answer, told_before: usize, sort: Sort, loser: Offer, winne
         }
     }
     let reason = match (winner, barred) {
-        (Some((Strength::Host, _)), _) => reason("HostsOwn", "The host gives this key itself, with another value."),
+        (Some((Strength::Host, _)), _) => reason("HostsOwn", "The host sets this key itself, with another value."),
         // Where the host knows the value, that is why nobody else's is there, whatever else bars it.
         (winner, Some(barred)) if winner.is_none_or(|(strength, _)| strength != Strength::Facts) => barred,
-        (Some((_, winner)), _) => reason("Overridden", format!("The stronger layer {} gives this key another value.", winner.layer)),
+        (Some((_, winner)), _) => reason("Overridden", format!("The stronger layer {} sets this key to another value.", winner.layer)),
         (None, _) => return,
     };
     let dropped = Dropped { sort, key: key.into_owned(), layer: layer.into_owned(), reason };

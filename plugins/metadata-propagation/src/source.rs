@@ -53,7 +53,7 @@ impl Source<'_> {
         if self.strength == Strength::Unknown {
             return Some(reason("UnknownLayer", "This policy has no rules for this layer."));
         }
-        (!is_key(key)).then(|| reason("InvalidKey", "Kubernetes takes no such key."))
+        (!is_key(key)).then(|| reason("InvalidKey", "Kubernetes rejects this key."))
     }
 }
 

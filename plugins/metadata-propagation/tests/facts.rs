@@ -180,7 +180,7 @@ fn upstreams_keys_win_over_the_users() {
     let answer = Ask::engine(Object).layer("subject", &[("component", "mine")], &[("ome.io/serving-runtime", "mine")]);
     let answer = answer.layer("facts", FACTS, &[]).answer();
     assert_eq!(dropped(&answer), ["subject component Overridden", "subject ome.io/serving-runtime Overridden"]);
-    assert_eq!(answer.dropped[0].reason.message, "The stronger layer plugin gives this key another value.");
+    assert_eq!(answer.dropped[0].reason.message, "The stronger layer plugin sets this key to another value.");
 }
 
 #[test]

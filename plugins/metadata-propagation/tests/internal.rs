@@ -162,8 +162,8 @@ fn each_says_whom_the_key_is_for() {
         let answer = Ask::engine(PodTemplate).layer("subject", &[], &[(key, "1")]).answer();
         assert_eq!(answer.dropped[0].reason.message, message);
     };
-    said("helm.sh/chart", "A tool keeps its notes under this key, about the object that it is on and no other.");
-    said("pod-template-hash", "The cluster's controllers give this key themselves.");
-    said("ome.io/deploymentMode", "It is a setting for the controller: it decides what is made, and isn't repeated there.");
+    said("helm.sh/chart", "A tool writes this key for this object alone.");
+    said("pod-template-hash", "The cluster's controllers set this key themselves.");
+    said("ome.io/deploymentMode", "It is a setting for the controller, so it isn't copied to objects.");
     said("ome.io/version", "Pods don't carry it: a new version would restart them.");
 }

@@ -20,7 +20,7 @@ fn the_stronger_layer_wins_and_the_weaker_is_told() {
             let answer = ask.with(&namespace_labels(&["serving.ome.io/"]));
             assert_eq!(label(&answer, "serving.ome.io/model"), format!("strong ({stronger})"));
             assert_eq!(dropped(&answer), [format!("{weaker} serving.ome.io/model Overridden")]);
-            assert_eq!(answer.dropped[0].reason.message, format!("The stronger layer {stronger} gives this key another value."));
+            assert_eq!(answer.dropped[0].reason.message, format!("The stronger layer {stronger} sets this key to another value."));
         }
     }
 }

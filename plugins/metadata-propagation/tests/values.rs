@@ -45,9 +45,8 @@ fn a_fact_is_made_a_labels_value_and_stays_raw_as_an_annotation() {
     assert_eq!(label(&answer, "base-model-vendor"), "Meta-Platforms--Inc-647e345c (facts)");
     assert_eq!(annotation(&answer, "ome.io/base-model-vendor"), "Meta Platforms, Inc. (facts)");
     let told: Vec<_> = answer.reasons.iter().map(|reason| (reason.code.as_str(), reason.message.as_str())).collect();
-    let sentence = |key| {
-        format!("The label {key} has the value Meta-Platforms--Inc-647e345c, because Kubernetes doesn't take `Meta Platforms, Inc.`.")
-    };
+    let sentence =
+        |key| format!("The label {key} has the value Meta-Platforms--Inc-647e345c, because Kubernetes rejects `Meta Platforms, Inc.`.");
     let expected = [sentence("base-model-vendor"), sentence("model.ome.io/vendor")];
     assert_eq!(told, expected.each_ref().map(|sentence| ("ValueShortened", sentence.as_str())));
 }

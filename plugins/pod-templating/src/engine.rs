@@ -81,7 +81,7 @@ pub(crate) fn gpus(config: &Config, container: &Node<'_>) -> Result<u64, Failure
         };
         let Some(number) = number else {
             let (name, said) = (container.text_at("name").unwrap_or_default(), quantity.scalar().map(Value::to_string).unwrap_or_default());
-            return Err(format!("the container {name} asks for {said} of {key}, which must be a whole number, such as 8").into());
+            return Err(format!("the container {name} requests {said} of {key}: set a whole number, such as 8").into());
         };
         gpus = gpus.saturating_add(number.into());
     }

@@ -114,7 +114,7 @@ struct Group {
 #[allow(clippy::needless_pass_by_value, reason = "it has the form that all policies have")]
 pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     let Value::Object(mut frame) = request.template()? else {
-        return Err("the template must be an object with metadata and spec; the host, or the plugin before this one, gives it".into());
+        return Err("the template from the host or the previous plugin must be an object with metadata and spec".into());
     };
     let mirrors = request.fact(IMAGE_MIRROR)?.map(|registry: String| config.mirrored(&registry));
     let config = mirrors.as_ref().unwrap_or(config);

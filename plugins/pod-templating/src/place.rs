@@ -127,10 +127,10 @@ impl SpecPosition {
         match (self, &node.form) {
             (Self::Any | Self::Whole, _) => Ok(()),
             (Self::Text, _) if node.as_str().is_some() => Ok(()),
-            (Self::Text, _) => Err(Misfit::new("must be a text")),
+            (Self::Text, _) => Err(Misfit::new("must be a string")),
             (Self::Words, Form::List(items)) => match items.iter().position(|item| item.as_str().is_none()) {
                 None => Ok(()),
-                Some(index) => Err(Misfit::new("must be a text, so write it in quotes").below(&index.to_string())),
+                Some(index) => Err(Misfit::new("must be a string: write it in quotes").below(&index.to_string())),
             },
             (Self::List(keyed), Form::List(items)) => {
                 let mut before = BTreeSet::new();
@@ -174,7 +174,7 @@ impl Keyed {
         for (field, default) in self.keys {
             match item.get(field) {
                 None if default.is_none() => return Err(Misfit::new(format!("needs a {field}"))),
-                Some(node) if node.scalar().is_none() => return Err(Misfit::new("must be a text or a number").below(field)),
+                Some(node) if node.scalar().is_none() => return Err(Misfit::new("must be a string or a number").below(field)),
                 _ => {}
             }
         }

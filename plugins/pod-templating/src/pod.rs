@@ -89,7 +89,7 @@ impl<'a> Pod<'a> {
                     let line = self.lay_container(container);
                     if lines.iter().any(|other| other.container == line.container) {
                         return Err(format!(
-                            "{}.containers has two containers that are {}; give each a name of its own",
+                            "{}.containers has two containers that are {}: give each its own name",
                             names[0], line.container
                         )
                         .into());

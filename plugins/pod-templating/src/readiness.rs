@@ -19,5 +19,5 @@ pub(crate) fn probe(port: u64, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
     let socket = Node::object([("port", Node { by, form: Form::Scalar(port.into()) })], by);
     main.set("readinessProbe", Node::object([("tcpSocket", socket)], by));
     let name = main.text_at("name").unwrap_or_default();
-    reasons.push(reason("ReadinessProbe", format!("Nobody gives {name} a readinessProbe, so it is ready once it listens on {port}.")));
+    reasons.push(reason("ReadinessProbe", format!("{name} has no readinessProbe, so it is ready once it listens on {port}.")));
 }

@@ -27,12 +27,12 @@ impl<'u> Claim<'u> {
     pub(crate) fn of_subject(uri: &'u str, what: &str, subject: &Subject) -> Result<Option<Self>, Failure> {
         let Some(claim) = Self::parse_uri(uri) else { return Ok(None) };
         if claim.name.is_empty() {
-            return Err(format!("the URI {uri} of {what} names no claim: write pvc://CLAIM/PATH").into());
+            return Err(format!("the URI {uri} of {what} has no claim: write pvc://CLAIM/PATH").into());
         }
         match claim.namespace {
             Some(namespace) if namespace != subject.namespace => Err(format!(
-                "{what} is in the claim {} of the namespace {namespace}, and a pod can only mount claims of its own, {}: \
-                 serve it in {namespace}, or make a claim in {} and name that",
+                "{what} is in the claim {} of the namespace {namespace}, but a pod can only mount claims of its own namespace, {}: serve \
+                 it in {namespace}, or create a claim in {} and use that",
                 claim.name, subject.namespace, subject.namespace
             )
             .into()),

@@ -67,11 +67,11 @@ fn a_claim_and_a_folder_of_the_node_need_no_download() {
 
 #[test]
 fn what_says_no_place_is_refused() {
-    let said = "nobody says where the model llama is: give it a storage URI, such as hf://ORGANISATION/NAME";
+    let said = "the model llama has no location: set its storage URI, such as hf://ORGANISATION/NAME";
     assert_eq!(downloaded("").failure(), said);
     assert_eq!(ask([("runtime", runner(json!({}))), ("model", json!({"name": "llama", "download": true}))]).failure(), said);
-    assert_eq!(downloaded("local:///").failure(), "the URI local:/// of the model llama names no folder: write local:///PATH");
-    assert!(downloaded("pvc://other:claim").failure().contains("serve it in other, or make a claim in prod and name that"));
+    assert_eq!(downloaded("local:///").failure(), "the URI local:/// of the model llama has no folder: write local:///PATH");
+    assert!(downloaded("pvc://other:claim").failure().contains("serve it in other, or create a claim in prod and use that"));
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn storage_holds_a_model_that_is_downloaded() {
         asked.said("ModelDownloaded").ends_with(&format!("downloads from s3://b/m into the folder {folder} of the claim chat-storage."))
     );
     let said = with(true).failure();
-    assert!(said.starts_with("the model llama is to be downloaded into the claim chat-storage, which can only be read"), "{said}");
+    assert!(said.starts_with("the model llama is to be downloaded into the claim chat-storage, which is read-only"), "{said}");
 }
 
 /// A model that is downloaded into a claim, by a pod with those fields.
@@ -249,7 +249,7 @@ fn an_adapter_needs_a_name_and_a_place_and_a_router_needs_none() {
         let said = adapted(json!({"name": name, "storageUri": "pvc://a"}), json!({})).failure();
         assert!(said.starts_with("the adapter is called "), "{said}");
     }
-    assert!(adapted(json!({"name": "sql"}), json!({})).failure().starts_with("nobody says where the adapter sql is"));
+    assert!(adapted(json!({"name": "sql"}), json!({})).failure().starts_with("the adapter sql has no location"));
     let router = adapted(json!({"name": "sql", "storageUri": "pvc://a"}), vllm(&["m"])).role(Role::Router);
     assert_eq!((router.spec().get("volumes"), router.container()["args"].take()), (None, json!(["m"])));
 }
@@ -303,7 +303,7 @@ fn vllm_gets_room_for_the_largest_rank() {
     let given = ["m", "--max-cpu-loras=1", "--max_lora_rank", "64"];
     assert_eq!(limits(&[small.clone(), large], &given), [""; 0]);
     let said = several(&[small, lora("b", json!(513))], vllm(&["m"])).failure();
-    assert!(said.starts_with("the hyperParameters of the FineTunedWeight b say rank 513, and vLLM loads ranks up to 512:"), "{said}");
+    assert!(said.starts_with("the hyperParameters of the FineTunedWeight b have rank 513, but vLLM loads ranks up to 512:"), "{said}");
 }
 
 #[test]
@@ -312,7 +312,7 @@ fn several_adapters_that_nothing_loads_are_refused() {
     let own = json!({"command": ["serve"], "args": ["m"]});
     let said = several(&two, own).failure();
     assert!(
-        said.starts_with("2 weights can't be served beside the model, because the command line of ome-container is none that is known:"),
+        said.starts_with("2 weights can't be served beside the model, because the command line of ome-container is unknown:"),
         "{said}"
     );
     let mut distilled = two.clone();

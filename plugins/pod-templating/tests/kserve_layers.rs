@@ -72,7 +72,7 @@ fn the_frame_and_braces_and_variables_are_left_alone() {
 fn without_an_image_there_is_a_sentence_that_says_where_to_set_one() {
     let told = |place: &str| {
         format!(
-            "nobody gives the container main an image: set spec.{place}.containers[name=main].image in the service, \
+            "the container main has no image: set spec.{place}.containers[name=main].image in the service, \
              or in an LLMInferenceServiceConfig that it names in spec.baseRefs"
         )
     };

@@ -108,7 +108,7 @@ fn another_command_line_is_left_alone_and_told() {
         let asked = llm([("user", main(fields)), ("parallelism", parallelism)]);
         (asked.container().get("args").cloned().unwrap_or_default(), asked.said("ParallelismUntold"))
     };
-    let told = "The command line of main isn't vLLM's own, so it has to say itself what spec.parallelism says.";
+    let told = "The command line of main isn't vLLM's own, so it must set spec.parallelism itself.";
     assert_eq!(of(json!(["sh", "-c", "vllm serve m"]), json!({"tensor": 2})), (Value::Null, told.to_owned()));
     assert_eq!(of(json!(["sh", "-c", "vllm serve m"]), json!({})), (Value::Null, String::new()));
     assert_eq!(of(json!(["sglang", "serve"]), json!({"tensor": 2})), (Value::Null, told.to_owned()));

@@ -90,14 +90,11 @@ fn a_claim_is_mounted() {
 fn a_claim_that_cannot_be_mounted_is_refused() {
     assert_eq!(
         with(model("pvc://shared:claim/a"), json!({})).failure(),
-        "the model llama is in the claim claim of the namespace shared, and a pod can only mount claims of its own, prod: \
-         serve it in shared, or make a claim in prod and name that"
+        "the model llama is in the claim claim of the namespace shared, but a pod can only mount claims of its own namespace, prod: serve \
+         it in shared, or create a claim in prod and use that"
     );
     for uri in ["pvc://", "pvc:///a", "pvc://prod:/a"] {
-        assert_eq!(
-            with(model(uri), json!({})).failure(),
-            format!("the URI {uri} of the model llama names no claim: write pvc://CLAIM/PATH")
-        );
+        assert_eq!(with(model(uri), json!({})).failure(), format!("the URI {uri} of the model llama has no claim: write pvc://CLAIM/PATH"));
     }
 }
 
@@ -139,10 +136,7 @@ fn without_the_initializer_nothing_is_added() {
 fn a_uri_that_cannot_be_fetched_is_refused() {
     for uri in ["ftp://host/llama", "meta/llama", "", "hf://", "oci://"] {
         let said = with(model(uri), json!({})).failure();
-        assert!(
-            said.starts_with(&format!("the URI {uri:?} of the model llama can't be fetched: it must start with hf://, s3://")),
-            "{said}"
-        );
+        assert!(said.starts_with(&format!("the URI {uri:?} of the model llama can't be downloaded: start it with hf://, s3://")), "{said}");
         assert!(said.contains("pvc:// or oci://") && said.contains("spec.storageInitializer.enabled: false"), "{said}");
     }
     assert!(with(json!({"name": "llama"}), json!({})).failure().starts_with("the URI \"\" of the model llama"));
@@ -215,7 +209,9 @@ fn an_adapter_needs_a_name_of_its_own_that_can_be_a_folder() {
         assert!(said.starts_with("adapter 1 of the model llama is called "), "{said}");
     }
     let twice = json!([{"uri": "pvc://a", "name": "a"}, {"uri": "pvc://b", "name": "a"}]);
-    assert!(adapted(twice, json!({})).failure().starts_with("adapter 2 of the model llama is called \"a\": give each a name of its own"));
+    assert!(
+        adapted(twice, json!({})).failure().starts_with("adapter 2 of the model llama is called \"a\": give each adapter its own name")
+    );
     let said = adapted(json!([{"uri": "ftp://a", "name": "a"}]), json!({})).failure();
-    assert!(said.starts_with("the URI \"ftp://a\" of the adapter a can't be fetched"), "{said}");
+    assert!(said.starts_with("the URI \"ftp://a\" of the adapter a can't be downloaded"), "{said}");
 }

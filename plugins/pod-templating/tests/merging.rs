@@ -232,12 +232,12 @@ fn entries_of_config_are_variables_unless_env_says_otherwise() {
 
 #[test]
 fn without_an_image_there_is_a_sentence_that_says_what_to_do() {
-    let told = "neither the runtime nor the service gives the container ome-container an image: \
-                set engineConfig.runner.image in the runtime, or engine.runner.image in the service";
+    let told =
+        "the container ome-container has no image: set engineConfig.runner.image in the runtime, or engine.runner.image in the service";
     assert_eq!(ask([]).failure(), told);
     assert_eq!(ask([("runtime", json!({"runner": {"args": ["a"], "image": ""}}))]).failure(), told);
     let router = ask([("user", json!({"runner": {"name": "r"}}))]).role(Role::Router).failure();
-    assert!(router.contains("the container r an image: set routerConfig.runner.image"), "{router}");
+    assert!(router.contains("the container r has no image: set routerConfig.runner.image"), "{router}");
     assert!(ask([]).role(Role::Worker).failure().contains("engineConfig.worker.runner.image"));
     assert!(ask([]).role(Role::Job).failure().contains("set runner.image in the runtime"));
 }
@@ -259,7 +259,7 @@ fn what_cannot_be_merged_is_told_with_its_place() {
         (json!({"pod": {"volumes": [{"name": "a"}, {"name": "a"}]}}), "user.pod.volumes.1 is the second with the name \"a\""),
         (json!({"pod": {"nodeSelector": []}}), "user.pod.nodeSelector must be an object"),
         (json!({"runner": {"args": "--a"}}), "user.runner.args must be a list"),
-        (json!({"runner": {"args": ["--port", 80]}}), "user.runner.args.1 must be a text, so write it in quotes"),
+        (json!({"runner": {"args": ["--port", 80]}}), "user.runner.args.1 must be a string: write it in quotes"),
         (json!({"runner": {"env": [{"name": "A", "value": 1}]}}), "user.runner.env.0.value must be a text"),
         (json!({"runner": {"env": [{"value": "1"}]}}), "user.runner.env.0 needs a name"),
         (json!({"runner": {"ports": [{"name": "a"}]}}), "user.runner.ports.0 needs a containerPort"),
@@ -269,6 +269,6 @@ fn what_cannot_be_merged_is_told_with_its_place() {
         let said = ask([("user", content.clone())]).failure();
         assert!(said.starts_with(says), "{content}: {said}");
     }
-    assert!(ask([]).template(&json!([])).failure().starts_with("the template must be an object"));
+    assert!(ask([]).template(&json!([])).failure().starts_with("the template from the host or the previous plugin must be an object"));
     assert!(ask([]).template(&json!({"spec": 1})).failure().starts_with("the template's spec must be an object"));
 }

@@ -92,7 +92,7 @@ fn a_model_comes_from_a_claim() {
 fn a_claim_that_cannot_be_mounted_is_told() {
     let said = with(json!({"storageUri": "pvc://other:claim/a"}), json!({})).failure();
     assert!(said.contains("the claim claim of the namespace other") && said.contains("serve it in other"), "{said}");
-    assert!(with(json!({"storageUri": "pvc:///a"}), json!({})).failure().contains("names no claim"));
+    assert!(with(json!({"storageUri": "pvc:///a"}), json!({})).failure().contains("has no claim"));
 }
 
 #[test]

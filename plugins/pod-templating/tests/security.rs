@@ -97,12 +97,11 @@ fn a_refusal_says_what_where_whose_and_what_to_do() {
     assert_eq!(
         of_main("restricted", json!({"allowPrivilegeEscalation": true})).failure(),
         "the Pod Security Standard restricted forbids spec.containers[name=ome-container].securityContext.allowPrivilegeEscalation: true, \
-         which the layer runtime says: take it away there, or ask for a weaker standard by the annotation \
-         security.ome.io/pod-security-policy"
+         set by the layer runtime: remove it there, or set a weaker standard in the annotation security.ome.io/pod-security-policy"
     );
     assert_eq!(
         with("strict", json!({})).failure(),
-        "the annotation security.ome.io/pod-security-policy says \"strict\": write privileged, baseline or restricted"
+        "the annotation security.ome.io/pod-security-policy is \"strict\": write privileged, baseline or restricted"
     );
 }
 

@@ -64,7 +64,7 @@ fn of_two_lengths_the_smaller_counts() {
         assert_eq!(args(&with(json!({annotation: "7"}), sglang(&[]))), ["--context-length", "7"]);
     }
     let said = with(json!({"model.ome.io/max-tokens": "many"}), vllm(&[])).failure();
-    assert_eq!(said, "the annotation model.ome.io/max-tokens says \"many\": write a whole number");
+    assert_eq!(said, "the annotation model.ome.io/max-tokens is \"many\": write a whole number");
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn quantization_is_a_type_a_width_or_a_method() {
         assert_eq!((args(&asked), variables(&asked)), (vec!["m".to_owned()], vec![format!("MODEL_QUANTIZATION={width}")]));
         assert_eq!(
             asked.said("QuantizationByModel"),
-            format!("{width} is a width and no method, so vLLM takes the method from the model's own files.")
+            format!("{width} is a width, not a method, so vLLM reads the method from the model's own files.")
         );
     }
 }
@@ -97,7 +97,7 @@ fn a_delay_is_only_a_variable() {
         let before = fields["args"].clone();
         let asked = with(json!({"performance.ome.io/max-batch-delay": "10ms"}), fields);
         assert_eq!((json!(args(&asked)), variables(&asked)), (before, vec!["MAX_BATCH_DELAY=10ms".to_owned()]));
-        assert!(asked.said("BatchDelayUntold").ends_with("takes no delay, so performance.ome.io/max-batch-delay is only a variable."));
+        assert!(asked.said("BatchDelayUntold").ends_with("has no delay, so performance.ome.io/max-batch-delay is only a variable."));
     }
 }
 
@@ -118,7 +118,7 @@ fn a_flag_that_is_given_stays() {
     let dtype = with(json!({"model.ome.io/quantization": "fp16"}), vllm(&["--dtype", "auto"]));
     assert_eq!(args(&dtype), ["--dtype", "auto"]);
     let lengths = with(all(), vllm(&["--max-model-len", "9"]));
-    let kept = "The command line of ome-container has --max-model-len already, so nothing comes of model.ome.io/max-tokens and \
+    let kept = "The command line of ome-container has --max-model-len already, which overrides model.ome.io/max-tokens and \
                 model.ome.io/context-length.";
     assert_eq!(lengths.said("FlagKept"), kept);
 }

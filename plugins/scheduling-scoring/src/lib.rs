@@ -54,7 +54,7 @@ pub fn explain(config: &Config, question: Question, matrix: &Matrix, row: usize)
 }
 
 fn equal() -> Term {
-    Term::new("Equal", format!("Every candidate suits equally well, and has the score {NEUTRAL}."), NEUTRAL)
+    Term::new("Equal", format!("All candidates suit equally well, with the score {NEUTRAL}."), NEUTRAL)
 }
 
 pointsman_plugin::export! {

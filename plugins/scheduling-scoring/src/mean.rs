@@ -22,7 +22,7 @@ pub(crate) fn terms<const N: usize>(weights: [f64; N], parts: [f64; N], sources:
     let parts = weights.into_iter().zip(parts).zip(sources);
     let term = |((weight, part), (code, source)): ((f64, f64), (&'static str, String))| {
         let counted = counted(part, weight);
-        Term::new(code, format!("{source}: {counted:.2} of 1, and counts {weight} of {total}."), weight.abs() * counted / total)
+        Term::new(code, format!("{source}: {counted:.2} of 1, weight {weight} of {total}."), weight.abs() * counted / total)
     };
     parts.filter(|((weight, _), _)| *weight != 0.0).map(term).collect()
 }

@@ -103,23 +103,23 @@ impl Row {
             if value.is_nan() { unknown.to_owned() } else { format!("{known} {value} s") }
         };
         let demand = if self.is_resident {
-            seconds(self.idle, "It has been idle for", "Nobody knows how long it has been idle")
+            seconds(self.idle, "It has been idle for", "Its idle time is unknown")
         } else {
             format!("{} requests wait for it", self.waiting)
         };
         let wait = if self.is_resident {
             "It isn't waiting".to_owned()
         } else {
-            seconds(self.age, "It has been waiting for", "Nobody knows how long it has been waiting")
+            seconds(self.age, "It has been waiting for", "Its waiting time is unknown")
         };
         [
             ("Priority", format!("Its priority is {}", self.priority)),
             ("Demand", demand),
             ("Wait", wait),
-            ("Load", seconds(self.load, "Until it is ready, it takes", "Nobody has seen it start")),
+            ("Load", seconds(self.load, "It starts in", "Its start time is unknown")),
             ("Wakes", format!("It was woken {} times in the last hour", self.wakes)),
-            ("Dependants", format!("{} models that are awake or wait need it", self.dependants)),
-            ("Size", format!("It takes {:.1} GiB, and {:.0} % of its pool are taken", self.gib, self.pressure * 100.0)),
+            ("Dependants", format!("{} awake or waiting models need it", self.dependants)),
+            ("Size", format!("It takes {:.1} GiB, and {:.0} % of its pool is in use", self.gib, self.pressure * 100.0)),
         ]
     }
 }

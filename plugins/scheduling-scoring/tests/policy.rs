@@ -79,8 +79,8 @@ fn an_explanation_has_the_parts_that_make_up_the_score() {
     let terms = explain(&Config::default(), Question::MemoryAdmission, &matrix, 0);
     let sum: f64 = terms.iter().filter_map(|term| term.value).sum();
     assert!((sum - scores("{}", &[row])[0]).abs() < 1e-12);
-    assert_eq!(terms[0].message, "Its priority is 10: 0.75 of 1, and counts 4 of 11.");
-    assert_eq!(terms[1].message, "1 requests wait for it: 0.60 of 1, and counts 3 of 11.");
+    assert_eq!(terms[0].message, "Its priority is 10: 0.75 of 1, weight 4 of 11.");
+    assert_eq!(terms[1].message, "1 requests wait for it: 0.60 of 1, weight 3 of 11.");
 }
 
 /// Nodes of which two features are known: whether they have the model, and their price.
@@ -105,7 +105,7 @@ fn a_node_that_has_the_model_is_better_and_the_parts_make_up_its_score() {
     let terms = explain(&config, Question::NodePlacement, &matrix, 0);
     let sum: f64 = terms.iter().filter_map(|term| term.value).sum();
     assert!((sum - scores[0]).abs() < 1e-12, "{terms:?}");
-    assert_eq!(terms[0].message, "It has the model: 1.00 of 1, and counts 8 of 24.5.");
+    assert_eq!(terms[0].message, "It has the model: 1.00 of 1, weight 8 of 24.5.");
 }
 
 #[test]
@@ -126,6 +126,6 @@ fn without_weights_nodes_are_alike_and_the_explanation_says_so() {
     let matrix = nodes(&[(1.0, 9.0), (0.0, 1.0)]);
     assert_eq!(score(&config, Question::NodePlacement, &matrix), Ok(vec![0.5; 2]));
     let terms = explain(&config, Question::NodePlacement, &matrix, 1);
-    assert_eq!(terms[0].message, "Every candidate suits equally well, and has the score 0.5.");
+    assert_eq!(terms[0].message, "All candidates suit equally well, with the score 0.5.");
     assert!(serde_json::from_str::<Config>(r#"{"nodePlacement": {"localty": 1}}"#).is_err());
 }

@@ -71,7 +71,7 @@ pub fn schema<T: schemars::JsonSchema>() -> String {
 }
 
 fn unanswered(point: &str) -> Failure {
-    Failure::refusal(format!("this plugin has no answer at {point}; bind it to the points that it describes"))
+    Failure::refusal(format!("this plugin doesn't answer at {point}: bind it to the points that it supports"))
 }
 
 fn configured<T: Policy>() -> Result<&'static T::Config, Failure> {

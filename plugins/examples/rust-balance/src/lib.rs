@@ -130,7 +130,7 @@ pub fn explain(config: &Config, _: Question, matrix: &Matrix, row: usize) -> Vec
     let total = total(&columns);
     let part = |((column, value), name): ((&Column, &f64), &str)| {
         let (good, weight) = (column.good(*value), column.weight);
-        let sentence = format!("{name} {value} is {good:.2} of 1 among the candidates, and counts {weight} of {total}.");
+        let sentence = format!("{name} {value} is {good:.2} of 1 among the candidates, weight {weight} of {total}.");
         Term::new("Feature", sentence, weight.abs() * good / total)
     };
     let values = matrix.row(row).unwrap_or_default();

@@ -73,8 +73,8 @@ fn it_says_what_a_score_is_made_of() {
     let config = only(&[("queue-length", -1.0), ("prefix-match", 3.0)]);
     let reasons = explain(&config, Question::EndpointPick, &endpoints(&[(0.0, 1.0), (4.0, 0.0), (1.0, 1.0)]), 2);
     let told: Vec<&str> = reasons.iter().map(|reason| reason.message.as_str()).collect();
-    let queue = "queue-length 1 is 0.75 of 1 among the candidates, and counts -1 of 4.";
-    assert_eq!(told, [queue, "prefix-match 1 is 1.00 of 1 among the candidates, and counts 3 of 4."]);
+    let queue = "queue-length 1 is 0.75 of 1 among the candidates, weight -1 of 4.";
+    assert_eq!(told, [queue, "prefix-match 1 is 1.00 of 1 among the candidates, weight 3 of 4."]);
     assert!(explain(&config, Question::EndpointPick, &endpoints(&[]), 2).is_empty());
 }
 

@@ -45,7 +45,7 @@ fn no_image(request: &Request, container: &str) -> String {
         (_, false) => "template",
     };
     format!(
-        "nobody gives the container {container} an image: set spec.{place}.containers[name={container}].image in the service, \
+        "the container {container} has no image: set spec.{place}.containers[name={container}].image in the service, \
          or in an LLMInferenceServiceConfig that it names in spec.baseRefs"
     )
 }

@@ -52,7 +52,7 @@ pub(crate) fn tell(config: &Config, request: &Request, pod: &mut Pod<'_>, reason
         }
         _ => {
             if wanted.says_something() {
-                let message = "The command line of main isn't vLLM's own, so it has to say itself what spec.parallelism says.";
+                let message = "The command line of main isn't vLLM's own, so it must set spec.parallelism itself.";
                 reasons.push(reason("ParallelismUntold", message));
             }
             return Ok(());
@@ -135,8 +135,8 @@ impl Parallelism {
 /// but doesn't multiply, so a shell does, and then becomes vLLM. The answer is the flag, for people.
 fn start_rank<'a>(main: &mut Node<'a>, local: u64, by: By<'a>) -> Result<String, Failure> {
     let Some(command) = main.take("command").filter(|command| !command.items().is_empty()) else {
-        return Err("the container main of a worker needs a command, such as [vllm, serve, /mnt/models], so that each worker can be told \
-                    the number of its first copy: set it, or give --data-parallel-start-rank in the arguments"
+        return Err("the container main of a worker needs a command, such as [vllm, serve, /mnt/models], to pass each worker the rank of \
+                    its first copy: set it, or add --data-parallel-start-rank to the arguments"
             .into());
     };
     // `$$` is a dollar to the kubelet.

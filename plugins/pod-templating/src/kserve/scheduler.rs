@@ -49,10 +49,8 @@ pub(crate) fn configure(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<
     let Some(main) = pod.main() else { return Ok(()) };
     let line = line_of(main);
     if arguments::is_shell(&line) {
-        reasons.push(reason(
-            "SchedulerUntold",
-            "The command line of main is a script, which has to say the pool and the configuration itself.",
-        ));
+        reasons
+            .push(reason("SchedulerUntold", "The command line of main is a script, which must set the pool and the configuration itself."));
         return Ok(());
     }
     // Pickers before 1.0 write `-poolName`.

@@ -55,7 +55,7 @@ pub(crate) fn bring(config: &Config, request: &Request, pod: &mut Pod<'_>, reaso
     let by = By { layer: "model", ..By::PLUGIN };
     let Some(model) = request.layer::<Option<Model>>("model")?.flatten() else { return Ok(()) };
     if model.initializer == Some(false) {
-        let message = "spec.storageInitializer.enabled is false, so the pod's own containers bring the model and its adapters.";
+        let message = "spec.storageInitializer.enabled is false, so the pod's own containers provide the model and its adapters.";
         reasons.push(reason("ModelLeft", message));
         return Ok(());
     }
@@ -70,8 +70,8 @@ pub(crate) fn bring(config: &Config, request: &Request, pod: &mut Pod<'_>, reaso
         let path = format!("{ADAPTERS}/{name}");
         if !adapters::is_folder(name) || artifacts.iter().any(|other| other.path == path) {
             return Err(format!(
-                "adapter {number} of the model {} is called {name:?}: give each a name of its own in spec.model.lora.adapters, \
-                 of letters, digits and - _ . /",
+                "adapter {number} of the model {} is called {name:?}: give each adapter its own name in spec.model.lora.adapters, of \
+                 letters, digits and - _ . /",
                 model.name
             )
             .into());
@@ -104,8 +104,8 @@ impl Artifact<'_> {
         let download = DOWNLOADS.iter().any(|scheme| uri.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
         if claim.is_none() && image.is_none() && !download {
             return Err(format!(
-                "the URI {uri:?} of {what} can't be fetched: it must start with hf://, s3://, gs://, http://, https://, pvc:// or oci:// \
-                 and go on; with spec.storageInitializer.enabled: false the pod fetches it itself"
+                "the URI {uri:?} of {what} can't be downloaded: start it with hf://, s3://, gs://, http://, https://, pvc:// or oci://, or \
+                 set spec.storageInitializer.enabled: false if the pod downloads it itself"
             )
             .into());
         }
@@ -147,7 +147,7 @@ impl Artifact<'_> {
 fn tell_adapters<'a>(adapters: &[Artifact<'_>], pod: &mut Pod<'a>, by: By<'a>, reasons: &mut Vec<Reason>) {
     let Some(main) = pod.main_mut().filter(|_| !adapters.is_empty()) else { return };
     if Engine::detect(main) != Some(Engine::Vllm) {
-        let message = format!("The command line of main isn't vLLM's own, so it has to load the adapters below {ADAPTERS} itself.");
+        let message = format!("The command line of main isn't vLLM's own, so it must load the adapters below {ADAPTERS} itself.");
         reasons.push(reason("AdaptersUntold", message));
         return;
     }

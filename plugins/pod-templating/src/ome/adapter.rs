@@ -64,7 +64,7 @@ impl Adapters {
         let Self(all) = self;
         if let Some(adapter) = all.iter().find(|adapter| !adapters::is_folder(&adapter.name)) {
             return Err(format!(
-                "the adapter is called {:?}: give it a name of letters, digits and - _ ., which can be a folder's",
+                "the adapter is called {:?}: give it a name of letters, digits and - _ ., valid for a folder",
                 adapter.name
             )
             .into());
@@ -95,7 +95,7 @@ impl Adapters {
         let Some(main) = pod.main_mut().filter(|_| !self.0.is_empty()) else { return Ok(()) };
         let container = main.text_at("name").unwrap_or_default().to_owned();
         let Some(engine) = Engine::detect(main) else {
-            let why = format!("the command line of {container} is none that is known");
+            let why = format!("the command line of {container} is unknown");
             return self.leave(&why, &container, main, reasons);
         };
         if let Some(kind) = self.0.iter().find_map(Adapter::other_kind) {
@@ -108,14 +108,14 @@ impl Adapters {
         if is_given(flag) {
             let named: Vec<_> = self.0.iter().map(|adapter| format!("{}={}", adapter.name, adapter.path())).collect();
             let named = named.join(" ");
-            let message = format!("The command line of {container} has {flag} already, which has to name {named} itself.");
+            let message = format!("The command line of {container} has {flag} already, which must name {named} itself.");
             reasons.push(reason("FlagKept", message));
         }
         let limits = if engine == Engine::Vllm && !is_given(flag) { self.vllm_limits(is_given)? } else { Vec::new() };
         let paths: Vec<_> = self.0.iter().map(|adapter| (&*adapter.name, adapter.path())).collect();
         adapters::tell(engine, paths.iter().map(|(name, path)| (*name, &**path)), main, BY);
         if !limits.is_empty() {
-            let message = format!("vLLM gets room for the adapters: {}.", limits.join(" "));
+            let message = format!("vLLM reserves room for the adapters: {}.", limits.join(" "));
             reasons.push(reason("AdapterLimits", message));
             add_arguments(main, limits, BY);
         }
@@ -137,8 +137,8 @@ impl Adapters {
         let Some(room) = VLLM_RANKS.iter().find(|room| **room >= rank) else {
             let name = all.iter().find(|adapter| adapter.rank == Some(rank)).map_or("", |adapter| &*adapter.name);
             let message = format!(
-                "the hyperParameters of the FineTunedWeight {name} say rank {rank}, and vLLM loads ranks up to 512: serve it with SGLang, or \
-                 merge it with its model"
+                "the hyperParameters of the FineTunedWeight {name} have rank {rank}, but vLLM loads ranks up to 512: serve it with \
+                 SGLang, or merge it with its model"
             );
             return Err(Failure::refusal(message).at("spec.model.fineTunedWeights"));
         };
@@ -165,7 +165,7 @@ impl Adapters {
                 return Err(Failure::refusal(message).at("spec.model.fineTunedWeights"));
             }
         };
-        reasons.push(reason("AdapterUntold", format!("The container {container} has to load {what} itself: {why}.")));
+        reasons.push(reason("AdapterUntold", format!("The container {container} must load {what} itself: {why}.")));
         Ok(())
     }
 }

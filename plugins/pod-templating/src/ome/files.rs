@@ -28,10 +28,8 @@ impl<'u> Origin<'u> {
         }
         let folder = uri.strip_prefix("local://").map(|path| path.trim_matches('/'));
         match folder {
-            _ if uri.is_empty() => {
-                Err(format!("nobody says where the {what} is: give it a storage URI, such as hf://ORGANISATION/NAME").into())
-            }
-            Some("") => Err(format!("the URI {uri} of the {what} names no folder: write local:///PATH").into()),
+            _ if uri.is_empty() => Err(format!("the {what} has no location: set its storage URI, such as hf://ORGANISATION/NAME").into()),
+            Some("") => Err(format!("the URI {uri} of the {what} has no folder: write local:///PATH").into()),
             Some(path) => Ok(Self::Node(format!("/{path}"))),
             None => Ok(Self::Elsewhere(uri)),
         }

@@ -90,7 +90,7 @@ fn no_image(request: &Request, container: &str) -> String {
     let of = component(request.role).or_else(|| request.group_role.and_then(component));
     let (runtime, service) = of.map_or_else(Default::default, |of| (format!("{of}Config{part}."), format!("{of}{part}.")));
     format!(
-        "neither the runtime nor the service gives the container {container} an image: set {runtime}runner.image in the runtime, \
+        "the container {container} has no image: set {runtime}runner.image in the runtime, \
          or {service}runner.image in the service"
     )
 }

@@ -80,7 +80,7 @@ impl Model {
         let Some(selector) = pod.spec.object_at("nodeSelector", by) else { return };
         if selector.get(label).is_none() {
             selector.set(label, Node::text("Ready", by));
-            reasons.push(reason("Placement", format!("The pod goes to a node with the label {label}=Ready, which has the model.")));
+            reasons.push(reason("Placement", format!("The pod runs on a node with the label {label}=Ready, which has the model.")));
         }
     }
 }

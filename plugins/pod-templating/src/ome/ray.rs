@@ -80,7 +80,7 @@ impl Ray {
         if self == Self::Absent || nodes <= 1 || pod.main().and_then(Engine::detect) != Some(Engine::Sglang) {
             return nodes;
         }
-        let message = "SGLang doesn't run on Ray, so it uses the GPUs of the head alone: choose the mode MultiNode for it.";
+        let message = "SGLang doesn't run on Ray, so it uses the GPUs of the head alone: set the mode MultiNode for it.";
         reasons.push(reason("RayUnused", message));
         1
     }
@@ -98,7 +98,7 @@ impl Ray {
         main.set("command", Node::list(SHELL.map(text).into(), BY));
         main.set("args", Node::list(words, BY));
         pod.annotate(OVERWRITE, "true", BY);
-        reasons.push(reason("RayHead", "Ray is started on the head before its command, by what KubeRay gives it as a variable."));
+        reasons.push(reason("RayHead", "Ray starts on the head before its command, with the command that KubeRay passes as a variable."));
     }
 }
 
@@ -113,8 +113,8 @@ fn entry_point(container: &Node<'_>) -> Result<&'static [&'static str], Failure>
     if arguments::basename(engine::repository(image)) != "vllm-openai" {
         let name = container.text_at("name").unwrap_or_default();
         return Err(format!(
-            "the container {name} of the leader needs a command, such as [vllm, serve], because Ray is started before it and what the image \
-             {image} starts isn't known: set runner.command in the leader of the runtime or the service"
+            "the container {name} of the leader needs a command, such as [vllm, serve], because Ray starts before it and the image's own \
+             command ({image}) is unknown: set runner.command in the leader of the runtime or the service"
         )
         .into());
     }

@@ -72,8 +72,8 @@ impl Standard {
         }
         if pod.spec.items_at("volumes").iter().filter_map(|volume| volume.get("hostPath")).any(is_our_own) {
             let message = format!(
-                "What is mounted from the node is a hostPath volume, which a namespace that enforces {} refuses: put it on a claim, \
-                 and name that by pvc://CLAIM/PATH.",
+                "The node's folder is mounted as a hostPath volume, which a namespace that enforces {} rejects: move the files to a claim, \
+                 and set pvc://CLAIM/PATH.",
                 self.name()
             );
             reasons.push(reason("ModelVolumeStays", message));
@@ -199,8 +199,8 @@ impl Check {
     fn refused(&self, place: &str, node: &Node<'_>) -> Failure {
         let said = serde_json::to_string(node).unwrap_or_default();
         Failure::refusal(format!(
-            "the Pod Security Standard {} forbids {place}: {said}, which the layer {} says: take it away there, or ask for a weaker \
-             standard by the annotation security.ome.io/pod-security-policy",
+            "the Pod Security Standard {} forbids {place}: {said}, set by the layer {}: remove it there, or set a weaker standard in the \
+             annotation security.ome.io/pod-security-policy",
             self.standard.name(),
             node.strongest().layer
         ))

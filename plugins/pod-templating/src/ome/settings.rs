@@ -79,8 +79,7 @@ impl Settings {
             let told: Vec<_> = OF_ENGINE.into_iter().filter(|pair| self.set(*pair, main)).map(|(_, variable)| variable).collect();
             if !told.is_empty() {
                 let variables = told.join(", ");
-                let message =
-                    format!("The command line of {name} is none that is known, so it has to read these variables itself: {variables}.");
+                let message = format!("The command line of {name} is unknown, so it must read these variables itself: {variables}.");
                 reasons.push(reason("SettingsUntold", message));
             }
             return Ok(());
@@ -90,7 +89,7 @@ impl Settings {
             self.wishes()?.into_iter().partition(|wish| wish.knob.flags(engine).iter().any(|flag| given.iter().any(|given| given == flag)));
         for Wish { annotations, knob, .. } in kept {
             let flag = knob.flags(engine)[0];
-            let message = format!("The command line of {name} has {flag} already, so nothing comes of {annotations}.");
+            let message = format!("The command line of {name} has {flag} already, which overrides {annotations}.");
             reasons.push(reason("FlagKept", message));
         }
         let words: Vec<_> = wanted.into_iter().flat_map(|wish| [wish.knob.flags(engine)[0].to_owned(), wish.value]).collect();
@@ -101,11 +100,11 @@ impl Settings {
         }
         if let Some(width) = self.get(QUANTIZATION).filter(|word| matches!(Quantization::parse(word), Quantization::Width)) {
             self.set((QUANTIZATION, "MODEL_QUANTIZATION"), main);
-            let message = format!("{width} is a width and no method, so {} takes the method from the model's own files.", engine.name());
+            let message = format!("{width} is a width, not a method, so {} reads the method from the model's own files.", engine.name());
             reasons.push(reason("QuantizationByModel", message));
         }
         if self.set((BATCH_DELAY, "MAX_BATCH_DELAY"), main) {
-            let message = format!("{} batches all the time and takes no delay, so {BATCH_DELAY} is only a variable.", engine.name());
+            let message = format!("{} batches continuously and has no delay, so {BATCH_DELAY} is only a variable.", engine.name());
             reasons.push(reason("BatchDelayUntold", message));
         }
         Ok(())
@@ -175,7 +174,7 @@ impl Settings {
             None | Some("privileged") => Ok(()),
             Some("baseline") => Standard::Baseline.keep(pod, BY, reasons),
             Some("restricted") => Standard::Restricted.keep(pod, BY, reasons),
-            Some(other) => Err(format!("the annotation {POD_SECURITY} says {other:?}: write privileged, baseline or restricted").into()),
+            Some(other) => Err(format!("the annotation {POD_SECURITY} is {other:?}: write privileged, baseline or restricted").into()),
         }
     }
 
@@ -184,7 +183,7 @@ impl Settings {
     }
 
     fn number(&self, annotation: &str) -> Result<Option<u64>, Failure> {
-        let read = |text: &str| text.parse().map_err(|_| format!("the annotation {annotation} says {text:?}: write a whole number").into());
+        let read = |text: &str| text.parse().map_err(|_| format!("the annotation {annotation} is {text:?}: write a whole number").into());
         self.get(annotation).map(read).transpose()
     }
 

@@ -31,8 +31,8 @@ impl Storage {
     pub(super) fn to_fill(&self, what: &str) -> Result<(&'static str, Node<'static>), Failure> {
         if self.read_only {
             return Err(format!(
-                "the {what} is to be downloaded into the claim {}, which can only be read: ask for an access mode that lets the pod write, \
-                 such as storage.ome.io/access-mode: ReadWriteOnce, or name a claim that holds it by pvc://CLAIM/PATH",
+                "the {what} is to be downloaded into the claim {}, which is read-only: set an access mode that lets the pod write, such as \
+                 storage.ome.io/access-mode: ReadWriteOnce, or use a claim that holds it with pvc://CLAIM/PATH",
                 self.claim
             )
             .into());

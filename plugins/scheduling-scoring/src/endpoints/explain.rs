@@ -17,7 +17,7 @@ impl EndpointPick {
             scorer.kind.add(matrix, 1.0, &mut scores);
             let (score, weight) = (scores[row], scorer.weight);
             let (code, source) = scorer.kind.source(matrix, endpoint);
-            Term::new(code, format!("{source}: {score:.2} of 1, and counts {weight} of {total}."), weight * score / total)
+            Term::new(code, format!("{source}: {score:.2} of 1, weight {weight} of {total}."), weight * score / total)
         });
         terms.collect()
     }
@@ -42,7 +42,7 @@ impl ScorerKind {
                 ("RunningRequests", or(sentence, "It hasn't reported its running requests, which counts as the most"))
             }
             Self::KvCacheUtilization => {
-                let sentence = known(Column::KvCacheUtilization).map(|used| format!("{:.0} % of its KV cache are in use", used * 100.0));
+                let sentence = known(Column::KvCacheUtilization).map(|used| format!("{:.0} % of its KV cache is in use", used * 100.0));
                 ("KvCache", or(sentence, "It hasn't reported its KV cache, which counts as full"))
             }
             Self::PrefixCache { match_length_weight, .. } => ("PrefixCache", prefix_cache(endpoint, match_length_weight)),
@@ -69,7 +69,7 @@ impl ScorerKind {
             }
             Self::NoHitLru => {
                 let sentence = known(Column::ColdRequestTurn)
-                    .map(|_| "No endpoint has cached this prompt, and each gets such a one in turn".to_owned());
+                    .map(|_| "No endpoint has cached this prompt, and endpoints take such prompts in turn".to_owned());
                 ("ColdRequest", or(sentence, "Turns count only for a prompt that no endpoint has cached"))
             }
             Self::ContextLength => {
@@ -82,7 +82,7 @@ impl ScorerKind {
                 let sentence = known(Column::TimeToFirstTokenSeconds).map(|time| {
                     format!("Its first token is expected after {time:.3} s, and after {least:.3} to {most:.3} s at all candidates")
                 });
-                ("Latency", or(sentence, "Nobody knows how long its first token takes"))
+                ("Latency", or(sentence, "The time to its first token is unknown"))
             }
         }
     }
@@ -91,7 +91,7 @@ impl ScorerKind {
 fn prefix_cache(endpoint: Endpoint<'_>, match_length_weight: f64) -> String {
     let share = endpoint.value(Column::PrefixMatch);
     if share.is_nan() {
-        return "Nobody knows what it has cached of the prompt, which counts as nothing".to_owned();
+        return "Its cached part of the prompt is unknown, which counts as nothing".to_owned();
     }
     let length = if match_length_weight > 0.0 { format!(", {} tokens", endpoint.amount(Column::CachedTokens, 0.0)) } else { String::new() };
     format!("It has cached {:.0} % of the prompt{length}", share * 100.0)

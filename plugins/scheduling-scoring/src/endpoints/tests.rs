@@ -284,13 +284,13 @@ fn an_explanation_names_the_feature_that_led_to_each_part() {
     assert_eq!(
         messages(0),
         [
-            "3 requests wait in its queue, and 0 to 9 in those of all candidates: 0.67 of 1, and counts 2 of 7.",
-            "40 % of its KV cache are in use: 0.60 of 1, and counts 2 of 7.",
-            "It has cached 75 % of the prompt: 0.75 of 1, and counts 3 of 7.",
+            "3 requests wait in its queue, and 0 to 9 in those of all candidates: 0.67 of 1, weight 2 of 7.",
+            "40 % of its KV cache is in use: 0.60 of 1, weight 2 of 7.",
+            "It has cached 75 % of the prompt: 0.75 of 1, weight 3 of 7.",
         ]
     );
-    assert_eq!(messages(1)[1], "It hasn't reported its KV cache, which counts as full: 0.00 of 1, and counts 2 of 7.");
-    assert_eq!(messages(1)[2], "Nobody knows what it has cached of the prompt, which counts as nothing: 0.00 of 1, and counts 3 of 7.");
-    assert_eq!(messages(3)[0], "It hasn't reported its queue, which counts as the longest: 0.00 of 1, and counts 2 of 7.");
+    assert_eq!(messages(1)[1], "It hasn't reported its KV cache, which counts as full: 0.00 of 1, weight 2 of 7.");
+    assert_eq!(messages(1)[2], "Its cached part of the prompt is unknown, which counts as nothing: 0.00 of 1, weight 3 of 7.");
+    assert_eq!(messages(3)[0], "It hasn't reported its queue, which counts as the longest: 0.00 of 1, weight 2 of 7.");
     assert!(messages(4).is_empty());
 }

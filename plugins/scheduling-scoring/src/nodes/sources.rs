@@ -32,7 +32,7 @@ impl Row {
         } else if !self.seconds_left.is_nan() {
             format!("It will have the model in {:.0} s", self.seconds_left)
         } else if self.download_share > 0.0 {
-            format!("It has {:.0} % of the model, and nobody knows when it has the rest", self.download_share * 100.0)
+            format!("It has {:.0} % of the model, and the rest has no known time", self.download_share * 100.0)
         } else {
             "It has nothing of the model".to_owned()
         }
@@ -71,31 +71,31 @@ impl Row {
             return format!("{free} of its {allocatable} accelerators are free for the pods that will use the model");
         }
         if !self.requests_accelerators() {
-            return known(requested + free + allocatable, "Nobody knows how many accelerators it has, or the pod requests", |_| {
+            return known(requested + free + allocatable, "Its accelerators, or those that the pod requests, are unknown", |_| {
                 format!("{free} of its {allocatable} accelerators are free, and the pod requests none")
             });
         }
-        known(self.left(), "Nobody knows how many accelerators are left over", |left| {
+        known(self.left(), "Its remaining accelerators are unknown", |left| {
             if left < 0.0 {
                 format!("{free} of its {allocatable} accelerators are free, and the pod requests {requested}")
             } else if self.is_wholly_free() && left > 0.0 {
-                format!("{left} accelerators are left over of a node that was wholly free")
+                format!("{left} accelerators remain on a node that was wholly free")
             } else {
-                format!("{left} accelerators are left over")
+                format!("{left} accelerators remain")
             }
         })
     }
 
     fn domain_source(&self) -> String {
         if self.is_in_gang() {
-            return "Of a gang the room in its domain counts already".to_owned();
+            return "The gang's score already counts the room in its domain".to_owned();
         }
         if !self.requests_accelerators() {
             return NO_ACCELERATORS.to_owned();
         }
         known(self.domain_taken + self.free_nodes, "It is in no domain", |_| {
             let (taken, free) = (self.domain_taken * 100.0, self.all_free_nodes());
-            format!("{taken:.0} % of its domain's accelerators are taken, and {free} of its nodes are wholly free")
+            format!("{taken:.0} % of its domain's accelerators are in use, and {free} of its nodes are wholly free")
         })
     }
 
@@ -103,10 +103,10 @@ impl Row {
         if self.is_in_gang() {
             return "Pods of a gang aren't spread".to_owned();
         }
-        let zone = known(self.zone_spread, "Nobody knows its zone", |more| {
+        let zone = known(self.zone_spread, "Its zone is unknown", |more| {
             format!("Its zone has {more} replicas of the pod more than the zone with the fewest")
         });
-        let node = known(self.replicas, "nobody knows how many it has", |replicas| format!("it has {replicas}"));
+        let node = known(self.replicas, "its own number is unknown", |replicas| format!("it has {replicas}"));
         format!("{zone}, and {node}")
     }
 
@@ -124,26 +124,26 @@ impl Row {
         if !self.requests_accelerators() {
             return NO_ACCELERATORS.to_owned();
         }
-        known(self.adjacent, "Nobody knows which of its accelerators are linked", |adjacent| {
+        known(self.adjacent, "The links between its accelerators are unknown", |adjacent| {
             format!("{adjacent} of its free accelerators are linked to one another, and the pod requests {}", self.requested)
         })
     }
 
     fn images_source(&self) -> String {
-        known(self.images, "Nobody knows which of the pod's images it has", |share| {
+        known(self.images, "It is unknown which of the pod's images it has", |share| {
             format!("It has {:.0} % of the pod's images", share * 100.0)
         })
     }
 
     fn spot_source(&self) -> String {
-        known(self.spot, "Nobody knows whether it is a spot node", |spot| {
-            let sentence = if spot > 0.5 { "It is a spot node" } else { "It is no spot node" };
+        known(self.spot, "It is unknown whether it is a spot node", |spot| {
+            let sentence = if spot > 0.5 { "It is a spot node" } else { "It isn't a spot node" };
             sentence.to_owned()
         })
     }
 
     fn price_source(&self, prices: Prices) -> String {
-        known(self.price, "Nobody knows its price", |price| {
+        known(self.price, "Its price is unknown", |price| {
             format!("It costs {price}, and the candidates {} to {}", prices.least, prices.most)
         })
     }

@@ -335,14 +335,14 @@ fn an_explanation_says_what_each_part_is_made_from() {
     assert_eq!(
         explained(&with_accelerators(3.0, 2.0, &known)),
         [
-            "It will have the model in 60 s: 0.96 of 1, and counts 8 of 24.5.",
-            "The pod is in no gang: 0.50 of 1, and counts 6 of 24.5.",
-            "1 accelerators are left over: 0.67 of 1, and counts 4 of 24.5.",
-            "50 % of its domain's accelerators are taken, and 1 of its nodes are wholly free: 0.65 of 1, and counts 2 of 24.5.",
-            "Its zone has 0 replicas of the pod more than the zone with the fewest, and it has 1: 0.73 of 1, and counts 2 of 24.5.",
-            "The nearest pod with another role is in its RDMA domain: 0.75 of 1, and counts 1.5 of 24.5.",
-            "3 of its free accelerators are linked to one another, and the pod requests 2: 1.00 of 1, and counts 0.5 of 24.5.",
-            "It has 50 % of the pod's images: 0.50 of 1, and counts 0.5 of 24.5.",
+            "It will have the model in 60 s: 0.96 of 1, weight 8 of 24.5.",
+            "The pod is in no gang: 0.50 of 1, weight 6 of 24.5.",
+            "1 accelerators remain: 0.67 of 1, weight 4 of 24.5.",
+            "50 % of its domain's accelerators are in use, and 1 of its nodes are wholly free: 0.65 of 1, weight 2 of 24.5.",
+            "Its zone has 0 replicas of the pod more than the zone with the fewest, and it has 1: 0.73 of 1, weight 2 of 24.5.",
+            "The nearest pod with another role is in its RDMA domain: 0.75 of 1, weight 1.5 of 24.5.",
+            "3 of its free accelerators are linked to one another, and the pod requests 2: 1.00 of 1, weight 0.5 of 24.5.",
+            "It has 50 % of the pod's images: 0.50 of 1, weight 0.5 of 24.5.",
         ]
     );
     let gang = [("gang-size", 16.0), ("gang-placed", 3.0), ("gang-distance", 1.0), ("gang-domain-free-accelerators", -8.0)];
@@ -350,9 +350,9 @@ fn an_explanation_says_what_each_part_is_made_from() {
     let gang =
         "Of the gang's 3 placed pods the farthest is in its NVLink domain, and its domain lacks 8 accelerators for the rest of the gang";
     assert!(messages[1].starts_with(gang), "{messages:?}");
-    assert_eq!(messages[2], "4 accelerators are left over of a node that was wholly free: 0.08 of 1, and counts 4 of 24.5.");
-    assert_eq!(messages[4], "Pods of a gang aren't spread: 0.50 of 1, and counts 2 of 24.5.");
+    assert_eq!(messages[2], "4 accelerators remain on a node that was wholly free: 0.08 of 1, weight 4 of 24.5.");
+    assert_eq!(messages[4], "Pods of a gang aren't spread: 0.50 of 1, weight 2 of 24.5.");
     let crowded = with_accelerators(4.0, 4.0, &[("zone-spread", 1.0), ("subject-pods", 1.0)]);
     let packing = "Its zone has more replicas of the pod than another, so nothing is packed there";
-    assert_eq!(explained(&crowded)[2], format!("{packing}: 0.00 of 1, and counts 4 of 24.5."));
+    assert_eq!(explained(&crowded)[2], format!("{packing}: 0.00 of 1, weight 4 of 24.5."));
 }
