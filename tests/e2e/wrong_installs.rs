@@ -58,7 +58,7 @@ async fn a_missing_namespace_and_other_crds_are_reported_and_healed_without_a_re
     // The ServiceAccount lives in the namespace that is missing.
     let host = Host::start_as(&cluster, &cluster.kubeconfig, &[]).await;
     let namespace = "the host's namespace pointsman-system doesn't exist";
-    Said { ready: false, sentence: namespace, remedy: "`kubectl create namespace pointsman-system` makes it" }.by(&host).await;
+    Said { ready: false, sentence: namespace, remedy: "run `kubectl create namespace pointsman-system`" }.by(&host).await;
     finds(&cluster, namespace, "apply deploy/host/namespace.yaml").await;
     apply(&cluster, "host/namespace.yaml");
     host.ready().await;

@@ -62,7 +62,7 @@ const LIMITS_ARE_GUARDED: (&str, &str) = (
 )]
 #[schemars(extend("x-kubernetes-validations" = rules(&[BUILTINS_COME_FIRST])))]
 pub struct PolicyPluginSpec {
-    /// The policy points that the plugin is asked at; absent means all that it describes itself as answering.
+    /// The policy points at which the plugin is called; absent means all that the plugin supports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "set"))]
     pub points: Vec<PolicyPoint>,
@@ -70,63 +70,63 @@ pub struct PolicyPluginSpec {
     /// Where the component's bytes come from.
     pub source: PluginSource,
 
-    /// How the plugin's answer stands to those of plugins before it.
+    /// How the plugin's answer combines with those of plugins before it.
     #[serde(default)]
     pub mode: PluginMode,
 
-    /// Where the plugin stands in line: lower numbers are asked first, and equal ones by name. 0 is the built-in plugins' place.
+    /// The plugin's position: lower numbers are called first, and equal ones by name. Built-in plugins have 0.
     #[serde(default = "default_order")]
     #[schemars(range(min = 0, max = 1000))]
     pub order: i32,
 
-    /// How much the plugin's scores count against those of others at scheduling-scoring.
+    /// The weight of the plugin's scores among those of others at scheduling-scoring.
     #[serde(default = "default_weight")]
     #[schemars(range(min = 0, max = 1000))]
     pub weight: i32,
 
-    /// The subjects that the plugin is asked about; absent means every subject.
+    /// The subjects that the plugin is called for; absent means every subject.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
 
-    /// CEL expressions over the subject (`object`) and its namespace (`namespaceObject`) that must all be true for the plugin
-    /// to be asked about it.
+    /// CEL expressions over the subject (`object`) and its namespace (`namespaceObject`) that must all be true for the plugin to be called
+    /// for it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Vec<MatchCondition>,
 
-    /// The plugin's configuration. It must fit the JSON Schema that the plugin describes itself with. Whoever applies it applies all of it.
+    /// The plugin's configuration. It must match the plugin's JSON Schema. Server-side apply treats it as one value.
     // Merged by key, server-side apply of `{}` in the place of something would make it null.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub config: Option<RawObject>,
 
-    /// What one call of the plugin may use; what is absent is the host's default. The host's own maximum can't be exceeded.
+    /// The limits of one call of the plugin; absent fields have the host's default. They can't exceed the host's maximum.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<PluginLimits>,
 
-    /// What becomes of an instance of the plugin after a call at scheduling-scoring.
+    /// What happens to an instance of the plugin after a call at scheduling-scoring.
     #[serde(default)]
     pub instances: PluginInstances,
 
-    /// Who answers in the plugin's place when a call fails. What already runs stays as it is in any case.
+    /// Who answers if a call of the plugin fails. Existing objects stay unchanged in any case.
     #[serde(default)]
     pub failure_policy: PluginFailurePolicy,
 
-    /// The only digest that is accepted of the component's bytes. Going back to one that is kept as a revision is a rollback.
+    /// The only accepted digest of the component's bytes. To roll back, set the digest of a stored revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: Option<String>,
 
-    /// A signature over the component's bytes. The host may demand one by a key that it trusts.
+    /// A signature over the component's bytes. The host may require one by a trusted key.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<PluginSignature>,
 
-    /// How many revisions of the component are kept beside those in use.
+    /// How many revisions of the component are retained beside those in use.
     #[serde(default = "default_revision_history_limit")]
     #[schemars(range(min = 0, max = 100))]
     pub revision_history_limit: i32,
 
-    /// How an update of the plugin gets active; absent means Guarded without restarts for a plugin at pod-templating or
+    /// How an update of the plugin becomes active; absent means Guarded without restarts for a plugin at pod-templating or
     /// metadata-propagation, and Immediate for others, unless the host is configured otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<UpdateStrategy>,
@@ -166,15 +166,15 @@ fn default_revision_history_limit() -> i32 {
     5
 }
 
-/// A question that the host asks of plugins.
+/// A question that the host asks plugins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicyPoint {
-    /// Which of the runtimes is to serve a model.
+    /// Which runtime serves a model.
     RuntimeSelection,
-    /// What the pods of a subject look like.
+    /// The pod templates of a subject.
     PodTemplating,
-    /// Which labels and annotations are carried where.
+    /// Which labels and annotations are copied to which objects.
     MetadataPropagation,
     /// How well each candidate (a node, a model, an endpoint) suits.
     SchedulingScoring,
@@ -185,7 +185,7 @@ pub enum PolicyPoint {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules(&[ONE_SOURCE, INSIDE_THE_DIRECTORY])))]
 pub struct PluginSource {
-    /// A component that the host brings.
+    /// A built-in component of the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub builtin: Option<BuiltinSource>,
 
@@ -198,7 +198,7 @@ pub struct PluginSource {
     pub config_map: Option<ConfigMapSource>,
 }
 
-/// A component that the host brings.
+/// A built-in component of the host.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BuiltinSource {
@@ -216,11 +216,11 @@ pub struct FileSource {
     pub path: String,
 }
 
-/// ConfigMaps whose binaryData holds a component, as it is or compressed with gzip.
+/// ConfigMaps whose binaryData holds a component, uncompressed or compressed with gzip.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfigMapSource {
-    /// The namespace of the ConfigMaps; absent means the host's own. The host takes others only where it is configured to.
+    /// The namespace of the ConfigMaps; absent means the host's own. The host reads others only if it is configured to.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     pub namespace: Option<String>,
@@ -234,8 +234,8 @@ pub struct ConfigMapSource {
     #[schemars(length(min = 1, max = 253))]
     pub key: String,
 
-    /// The ConfigMaps that hold the second part and those after it, in order, where the component is too large for one. The
-    /// parts are used only when all of them belong together.
+    /// The ConfigMaps that hold the second part and those after it, in order, if the component is too large for one. The parts are used
+    /// only if all of them belong together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 253)))]
     pub parts: Vec<String>,
@@ -251,17 +251,17 @@ fn default_key() -> String {
     "plugin.wasm".to_owned()
 }
 
-/// How a plugin's answer stands to those of plugins before it.
+/// How a plugin's answer combines with those of plugins before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PluginMode {
-    /// Its answer is laid over theirs.
+    /// Its answer is merged over theirs.
     #[default]
     Extend,
-    /// Plugins before it aren't asked.
+    /// Plugins before it aren't called.
     Replace,
 }
 
-/// What one call of a plugin may use.
+/// The limits of one call of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginLimits {
@@ -286,27 +286,27 @@ pub struct PluginLimits {
     pub output: Option<String>,
 }
 
-/// What becomes of an instance after its call at a hot policy point. Elsewhere each call has an instance of its own.
+/// What happens to an instance after its call at a hot policy point. Elsewhere each call has its own instance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PluginInstances {
-    /// It is dropped, so that nothing of one question is left for the next.
+    /// It is dropped, so that calls share no state.
     #[default]
     Fresh,
-    /// It answers further questions, which is faster by far, until it traps or has answered a thousand.
+    /// It serves further calls, which is much faster, until it traps or has served a thousand.
     Warm,
 }
 
-/// Who answers in a failed plugin's place.
+/// Who answers instead of a failed plugin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PluginFailurePolicy {
-    /// Nobody: the subject waits, and says why.
+    /// Nobody: the subject waits, and its status gives the reason.
     #[default]
     Fail,
     /// The built-in plugin.
     Default,
     /// The plugin's previous revision.
     Previous,
-    /// The other plugins, as if this one weren't there.
+    /// The other plugins, as if this one didn't exist.
     Skip,
 }
 
@@ -314,7 +314,7 @@ pub enum PluginFailurePolicy {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginSignature {
-    /// The name of the key, as the host's configuration calls it; absent means that any trusted key will do.
+    /// The name of the key in the host's configuration; absent means any trusted key.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
     pub key_name: Option<String>,
@@ -324,7 +324,7 @@ pub struct PluginSignature {
     pub ed25519: String,
 }
 
-/// How an update gets active.
+/// How an update becomes active.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules(&[LIMITS_ARE_GUARDED])))]
@@ -343,7 +343,8 @@ pub struct UpdateStrategy {
     #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
     pub max_restarting: Option<IntOrString>,
 
-    /// How many subjects a Guarded update may let choose another runtime when next asked without approval, as a number or in percent of all subjects.
+    /// For how many subjects a Guarded update may change the next choice of runtime without approval, as a number or in percent of all
+    /// subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
     pub max_choices: Option<IntOrString>,
@@ -352,20 +353,20 @@ pub struct UpdateStrategy {
 /// What an update waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
-    /// Nothing: it is active at once, and the report of what it changed follows.
+    /// Nothing: it becomes active at once, and the report of its changes follows.
     Immediate,
-    /// The report: within `maxChanged` and `maxRestarting` it gets active, beyond them it needs an approval.
+    /// The report: within `maxChanged` and `maxRestarting` it becomes active, beyond them it needs an approval.
     #[default]
     Guarded,
-    /// It never gets active; only the report is made.
+    /// It never becomes active; only the report is written.
     Shadow,
 }
 
-/// What is observed of a PolicyPlugin.
+/// The observed state of a PolicyPlugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyPluginStatus {
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -374,28 +375,24 @@ pub struct PolicyPluginStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// The policy points at which the plugin is asked.
+    /// The policy points at which the plugin is called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub points: Vec<PolicyPoint>,
 
-    /// The same as one text, separated by commas.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub point_names: Option<String>,
-
-    /// Where the bytes come from, in one word.
+    /// The kind of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
 
-    /// The revision that decides.
+    /// The active revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<PluginRevision>,
 
-    /// The revision that decided before it.
+    /// The previously active revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<PluginRevision>,
 
-    /// The revision that is to decide next, if all goes well.
+    /// The candidate revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidate: Option<PluginRevision>,
 
@@ -403,7 +400,7 @@ pub struct PolicyPluginStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<PluginError>,
 
-    /// The revisions whose calls have failed while they decided, the latest last. A rollback passes over them.
+    /// The revisions whose calls failed while they were active, the latest last. A rollback skips them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["digest"]))]
     pub failed_revisions: Vec<FailedRevision>,
@@ -431,11 +428,11 @@ pub struct PluginRevision {
     /// The digest of the bytes.
     pub digest: String,
 
-    /// The version that the plugin describes itself with.
+    /// The version that the plugin reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// Since when the revision is what it is.
+    /// When the revision entered this state.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Time>,
 }
@@ -447,7 +444,7 @@ pub struct PluginError {
     /// One CamelCase word for it.
     pub reason: String,
 
-    /// What happened, and what to do about it.
+    /// What happened, and how to fix it.
     pub message: String,
 
     /// When it happened first.

@@ -28,7 +28,7 @@ const ONE_LOOKUP: (&str, &str) = (
     "a lookup needs exactly one of models, runtimes and subjects: keep one and remove the others",
 );
 
-/// A ValidationRule is a set of CEL expressions that must hold on what users write, or on what policies put out.
+/// A ValidationRule is a set of CEL expressions that must hold on what users write, or on the objects that policies plan.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -42,7 +42,7 @@ const ONE_LOOKUP: (&str, &str) = (
     status = "ValidationRuleStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "ValidationRule is a set of CEL expressions that must hold on what users write, or on what policies put out.",
+    doc = "ValidationRule is a set of CEL expressions that must hold on what users write, or on the objects that policies plan.",
     printcolumn = r#"{"name":"Stage","type":"string","jsonPath":".spec.stage"}"#,
     printcolumn = r#"{"name":"Actions","type":"string","jsonPath":".status.actionNames"}"#,
     printcolumn = r#"{"name":"Enabled","type":"boolean","jsonPath":".spec.enabled"}"#,
@@ -54,7 +54,7 @@ const ONE_LOOKUP: (&str, &str) = (
 )]
 #[schemars(extend("x-kubernetes-validations" = rules(&[LOOKED_UP])))]
 pub struct ValidationRuleSpec {
-    /// Whether the rule counts.
+    /// Whether the rule is enabled.
     #[serde(default = "yes")]
     pub enabled: bool,
 
@@ -71,7 +71,7 @@ pub struct ValidationRuleSpec {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Vec<MatchCondition>,
 
-    /// What is looked up in the cluster, as `lookups.NAME`. A lookup is made where the rule's conditions hold, and at stage Input only.
+    /// What is looked up in the cluster, as `lookups.NAME`. A lookup is made if the rule's conditions hold, and at stage Input only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub lookups: Vec<RuleLookup>,
@@ -82,8 +82,8 @@ pub struct ValidationRuleSpec {
     pub variables: Vec<Variable>,
 
     /// What must hold. Stage Input knows `object`, `oldObject`, `namespaceObject`, `params`, `request` and `lookups`; stage Output
-    /// knows the planned `object`, its `subject`, `layers` (who asked for each field), `added` (the fields that nobody asked for but a
-    /// plugin), `namespaceObject` and `params`.
+    /// knows the planned `object`, its `subject`, `layers` (who requested each field), `added` (the fields that only a plugin requested),
+    /// `namespaceObject` and `params`.
     #[schemars(length(min = 1, max = 64))]
     pub validations: Vec<Validation>,
 
@@ -95,7 +95,7 @@ pub struct ValidationRuleSpec {
     )]
     pub actions: Vec<RuleAction>,
 
-    /// What it means when an expression can't be evaluated.
+    /// What happens if an expression can't be evaluated.
     #[serde(default)]
     pub failure_policy: RuleFailurePolicy,
 
@@ -103,7 +103,7 @@ pub struct ValidationRuleSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<RuleParams>,
 
-    /// How a change of the rule gets active. Absent means Guarded: it waits for an approval where a live subject breaks it that didn't before.
+    /// How a change of the rule becomes active. Absent means Guarded: it needs an approval if a live subject breaks it that didn't before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<UpdateStrategy>,
 }
@@ -141,10 +141,10 @@ fn default_operations() -> Vec<Operation> {
 /// What a rule is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RuleStage {
-    /// What users write: the subject, and whatever else Pointsman serves.
+    /// What users write: the subjects, and the other kinds that Pointsman serves.
     #[default]
     Input,
-    /// What policies put out: every object of a plan, before it is applied.
+    /// What policies plan: every object of a plan, before it is applied.
     Output,
 }
 
@@ -156,7 +156,7 @@ pub struct RuleSelection {
     #[serde(flatten)]
     pub objects: Selection,
 
-    /// The operations at admission that are meant. The controller asks every rule that is for CREATE or UPDATE.
+    /// The operations at admission. The controller evaluates every rule for CREATE or UPDATE.
     #[serde(default = "default_operations")]
     #[schemars(length(min = 1, max = 3), extend("x-kubernetes-list-type" = "set"))]
     pub operations: Vec<Operation>,
@@ -172,7 +172,7 @@ impl Default for RuleSelection {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Operation {
-    /// An object is made.
+    /// An object is created.
     Create,
     /// An object is changed.
     Update,
@@ -180,7 +180,7 @@ pub enum Operation {
     Delete,
 }
 
-/// Something in the cluster beside the object. What it finds depends on nothing else than the objects that there are.
+/// Something in the cluster beside the object. Its result depends only on existing objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules(&[ONE_LOOKUP])))]
@@ -189,12 +189,12 @@ pub struct RuleLookup {
     #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
     pub name: String,
 
-    /// The models of a name, as a list: the one of the whole cluster, and then the one of the object's namespace.
+    /// The models with a name, as a list: the cluster-scoped one, then the one of the object's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub models: Option<ModelsLookup>,
 
-    /// Runtimes that a service of the object's namespace could choose, as a list: those of the whole cluster, and then those of the
-    /// namespace. The object itself isn't among them.
+    /// Runtimes that a service of the object's namespace could use, as a list: the cluster-scoped ones, then those of the namespace. The
+    /// object itself isn't among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtimes: Option<RuntimesLookup>,
 
@@ -216,14 +216,14 @@ pub struct ModelsLookup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimesLookup {
-    /// A CEL expression over `object`, `namespaceObject` and `params` that gives the name of those that are meant; absent means all of
-    /// them.
+    /// A CEL expression over `object`, `namespaceObject` and `params` that gives their name; absent means all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = EXPRESSION))]
     pub name: Option<String>,
 }
 
-/// A sum over services. An object that is about to be made is newer than all; of those of one second the first by kind and name counts as the
+/// A sum over services. An object that is about to be made is newer than all; of those of one second the first by kind and name counts as
+/// the
 /// oldest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -273,30 +273,30 @@ pub struct Validation {
     #[schemars(length(min = 1, max = EXPRESSION))]
     pub expression: String,
 
-    /// What to say when it is false; absent means the expression itself.
+    /// The message if it is false; absent means the expression itself.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub message: Option<String>,
 
-    /// A CEL expression that gives the message, in place of `message`, which is then said only when this one fails.
+    /// A CEL expression that gives the message. If it fails, `message` is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = EXPRESSION))]
     pub message_expression: Option<String>,
 
-    /// How a client of the API should take a denial; Invalid when absent.
+    /// The reason of a denial for API clients; Invalid if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<DenialReason>,
 }
 
-/// How a client of the API should take a denial.
+/// The reason of a denial for API clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DenialReason {
     /// The object is wrong (422).
     #[default]
     Invalid,
-    /// The user may not do this (403).
+    /// The user has no permission (403).
     Forbidden,
-    /// The user isn't known (401).
+    /// The user is unknown (401).
     Unauthorized,
     /// The object is too large (413).
     RequestEntityTooLarge,
@@ -305,7 +305,7 @@ pub enum DenialReason {
 /// What happens when a validation is false.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RuleAction {
-    /// Admission refuses the object; the controller leaves what runs as it is.
+    /// Admission rejects the object; existing objects stay unchanged.
     Deny,
     /// The user gets a warning.
     Warn,
@@ -313,10 +313,10 @@ pub enum RuleAction {
     Audit,
 }
 
-/// What it means when an expression can't be evaluated.
+/// What happens if an expression can't be evaluated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RuleFailurePolicy {
-    /// As much as a validation that is false.
+    /// The same as a false validation.
     #[default]
     Fail,
     /// Nothing.
@@ -330,7 +330,7 @@ pub struct RuleParams {
     /// The ConfigMap that is `params`: its values are in `params.data`.
     pub config_map: ParamsConfigMap,
 
-    /// What it means that there is no such ConfigMap.
+    /// What happens if the ConfigMap doesn't exist.
     #[serde(default)]
     pub not_found: ParamsNotFound,
 }
@@ -349,21 +349,21 @@ pub struct ParamsConfigMap {
     pub name: String,
 }
 
-/// What it means that a rule's ConfigMap isn't there.
+/// What happens if a rule's ConfigMap doesn't exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ParamsNotFound {
-    /// As much as an expression that can't be evaluated.
+    /// The same as an expression that can't be evaluated.
     #[default]
     Deny,
     /// The rule doesn't apply.
     Allow,
 }
 
-/// What is observed of a ValidationRule.
+/// The observed state of a ValidationRule.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ValidationRuleStatus {
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
@@ -372,11 +372,7 @@ pub struct ValidationRuleStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// The actions of the spec as one text, separated by commas.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub action_names: Option<String>,
-
-    /// How the live objects stand to the rule.
+    /// The results of the rule on the live objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<RuleCounts>,
 
@@ -390,7 +386,7 @@ pub struct ValidationRuleStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleCounts {
-    /// How many objects the rule was asked about.
+    /// For how many objects the rule was evaluated.
     #[serde(default)]
     pub matched: i64,
 

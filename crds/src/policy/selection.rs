@@ -5,20 +5,20 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which objects are meant. Every part that is given must fit; an empty selection fits every object.
+/// Which objects are selected. Every part that is set must match; an empty selection matches every object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Selection {
-    /// The kinds that are meant; absent means every kind.
+    /// The selected kinds; absent means every kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "kind"]))]
     pub kinds: Vec<KindReference>,
 
-    /// The labels of the namespaces that are meant. An object without a namespace doesn't fit any namespaceSelector.
+    /// The labels of the selected namespaces. An object without a namespace matches no namespaceSelector.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace_selector: Option<LabelSelector>,
 
-    /// The labels of the objects that are meant.
+    /// The labels of the selected objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub object_selector: Option<LabelSelector>,
 }
@@ -40,7 +40,7 @@ pub struct KindReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MatchCondition {
-    /// The name under which messages speak of the condition.
+    /// The name of the condition in messages.
     #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
     pub name: String,
 

@@ -18,8 +18,8 @@ use std::collections::BTreeMap;
 const FROZEN: (&str, &str) =
     ("self == oldSelf", "a PolicySet never changes: change the PolicyPlugin or ValidationRule, and a new set is made of it");
 
-/// A PolicySet is everything that decides, frozen: it is to plugins and rules what a ReplicaSet is to a Deployment. Every field
-/// is typed, and a configuration is kept as text, so that the API server sees any change and refuses it.
+/// A PolicySet is an immutable snapshot of all plugins and rules: it is to them what a ReplicaSet is to a Deployment. Every field is typed,
+/// and a configuration is stored as text, so that the API server rejects any change.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -47,16 +47,16 @@ const FROZEN: (&str, &str) =
 )]
 #[schemars(extend("x-kubernetes-validations" = rules(&[FROZEN])))]
 pub struct PolicySetSpec {
-    /// The digest of the plugins and rules. It names the set: equal ones are one.
+    /// The digest of the plugins and rules. It identifies the set.
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: String,
 
-    /// The number by which people speak of the set: one more than that of the set made before it. It is no part of the digest.
+    /// The number of the set for people: one more than that of the set created before it. It is not part of the digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub number: Option<i64>,
 
-    /// The host that the set was made by.
+    /// The host that created the set.
     pub host: PolicySetHost,
 
     /// The plugins, built-in ones included.
@@ -69,7 +69,7 @@ pub struct PolicySetSpec {
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub rules: Vec<PolicySetRule>,
 
-    /// With which set, and by whom, each plugin and rule came to be as it is. It is no part of the digest.
+    /// Which set and which field manager last changed each plugin and rule. It is not part of the digest.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 512), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["kind", "name"]))]
     pub origins: Vec<PolicySetOrigin>,
@@ -87,7 +87,7 @@ pub struct PolicySetOrigin {
     #[schemars(length(max = 253), extend("pattern" = SUBDOMAIN))]
     pub name: String,
 
-    /// The number of the set that brought it as it is.
+    /// The number of the set that last changed it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub set: Option<i64>,
@@ -98,7 +98,7 @@ pub struct PolicySetOrigin {
     pub by: Option<String>,
 }
 
-/// The host that a set was made by.
+/// The host that created a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySetHost {
@@ -106,12 +106,12 @@ pub struct PolicySetHost {
     #[schemars(length(min = 1, max = 128))]
     pub version: String,
 
-    /// The digest of the built-in plugins that it brings.
+    /// The digest of its built-in plugins.
     #[schemars(extend("pattern" = DIGEST))]
     pub builtins: String,
 }
 
-/// A plugin as it was when the set was made.
+/// A plugin as it was when the set was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySetPlugin {
@@ -119,35 +119,35 @@ pub struct PolicySetPlugin {
     #[schemars(length(max = 253), extend("pattern" = SUBDOMAIN))]
     pub name: String,
 
-    /// The digest of the bytes, by which the revision that keeps them is found.
+    /// The digest of the bytes, which identifies their revision.
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: String,
 
-    /// The version that the plugin describes itself with.
+    /// The version that the plugin reports.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 128))]
     pub version: Option<String>,
 
-    /// The policy points at which it is asked.
+    /// The policy points at which it is called.
     #[schemars(length(min = 1, max = 16), extend("x-kubernetes-list-type" = "set"))]
     pub points: Vec<PolicyPoint>,
 
-    /// How its answer stands to those of plugins before it.
+    /// How its answer combines with those of plugins before it.
     pub mode: PluginMode,
 
-    /// Where it stands in line.
+    /// Its position.
     #[schemars(range(min = 0, max = 1000))]
     pub order: i32,
 
-    /// How much its scores count.
+    /// The weight of its scores.
     #[schemars(range(min = 0, max = 1000))]
     pub weight: i32,
 
-    /// The subjects that it is asked about.
+    /// The subjects that it is called for.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub selection: Option<Selection>,
 
-    /// CEL expressions that must all be true for it to be asked.
+    /// CEL expressions that must all be true for it to be called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Vec<MatchCondition>,
@@ -157,19 +157,19 @@ pub struct PolicySetPlugin {
     #[schemars(length(max = 262_144))]
     pub config: Option<String>,
 
-    /// What one call may use.
+    /// The limits of one call.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<PluginLimits>,
 
-    /// What becomes of an instance after a call at scheduling-scoring.
+    /// What happens to an instance after a call at scheduling-scoring.
     #[serde(default)]
     pub instances: PluginInstances,
 
-    /// Who answers in its place when a call fails.
+    /// Who answers if a call fails.
     pub failure_policy: PluginFailurePolicy,
 }
 
-/// A rule as it was when the set was made.
+/// A rule as it was when the set was created.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySetRule {
@@ -181,35 +181,35 @@ pub struct PolicySetRule {
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: String,
 
-    /// Its spec, without what says how changes of it get active.
+    /// Its spec, without its strategy.
     pub spec: ValidationRuleSpec,
 
-    /// The data of the ConfigMap that is `params`; absent where the rule names none, or there is none.
+    /// The data of the ConfigMap that is `params`; absent if the rule names none, or it doesn't exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<BTreeMap<String, String>>,
 }
 
-/// What is observed of a PolicySet.
+/// The observed state of a PolicySet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySetStatus {
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// Where the set stands.
+    /// The phase of the set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<PolicySetPhase>,
 
-    /// The digest of the set that it was compared with: the one that was active when it was made.
+    /// The digest of the set that it was compared with: the one that was active when it was created.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
 
-    /// What the set changed against the former one, in a line.
+    /// What the set changed against the previous one, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 
-    /// What the set changed against the former one and who changed it, a change a line.
+    /// What the set changed against the previous one and who changed it, one change per line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub changes: Vec<String>,
@@ -222,16 +222,16 @@ pub struct PolicySetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// The name of the set that stands in its place, where it was abandoned for one.
+    /// The name of the set that replaced it, if it was abandoned for one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     pub replaced_by: Option<String>,
 
-    /// When the set got active.
+    /// When the set became active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promoted_at: Option<Time>,
 
-    /// Each time that the set became active, the newest last, with what was reported of it then. What is found out of the set later is not noted here.
+    /// Each time that the set became active, the newest last, with its report at that time. Later findings are not added.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 10))]
     pub activations: Vec<PolicySetActivation>,
@@ -253,7 +253,7 @@ pub struct PolicySetActivation {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
 
-    /// What it changed against that, in a line.
+    /// What it changed against that, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 
@@ -262,21 +262,21 @@ pub struct PolicySetActivation {
     pub blast_radius: Option<BlastRadius>,
 }
 
-/// Where a policy set stands.
+/// The phase of a policy set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PolicySetPhase {
-    /// It is to decide next, if all goes well.
+    /// It may become active.
     #[default]
     Candidate,
-    /// It decides.
+    /// It is active.
     Active,
-    /// It decided before the active one.
+    /// It was active before the active one.
     Previous,
-    /// It never decided: a newer one took its place, or it failed.
+    /// It was never active: a newer one replaced it, or it failed.
     Abandoned,
 }
 
-/// What a policy set changes on the live subjects. A subject counts once, for the heaviest of its changes.
+/// What a policy set changes on the live subjects. A subject counts once, for its most disruptive change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlastRadius {
@@ -292,7 +292,7 @@ pub struct BlastRadius {
     #[serde(default)]
     pub restarts: i64,
 
-    /// How many subjects' objects change otherwise.
+    /// How many subjects' objects change without a restart.
     #[serde(default)]
     pub objects: i64,
 
@@ -300,7 +300,7 @@ pub struct BlastRadius {
     #[serde(default)]
     pub metadata: i64,
 
-    /// For how many subjects no plan can be made.
+    /// For how many subjects planning fails.
     #[serde(default)]
     pub failed: i64,
 
@@ -308,33 +308,33 @@ pub struct BlastRadius {
     #[serde(default)]
     pub choices: i64,
 
-    /// What becomes of recorded questions at scheduling-scoring, where the set changes who answers them.
+    /// The results of recorded scheduling-scoring questions, if the set changes who answers them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scores: Option<ReplayedScores>,
 
-    /// The first of the subjects that change, heaviest changes first, each with what changes.
+    /// The first subjects that change, the most disruptive changes first, each with its changes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub examples: Vec<String>,
 }
 
-/// What a policy set makes of questions at scheduling-scoring that were recorded.
+/// The results of a policy set on recorded scheduling-scoring questions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayedScores {
-    /// How many were put again.
+    /// How many were asked again.
     #[serde(default)]
     pub questions: i64,
 
-    /// At how many another candidate is the best.
+    /// How many have another best candidate.
     #[serde(default)]
     pub best: i64,
 
-    /// At how many the best one stays, with other scores.
+    /// How many have the same best candidate, but other scores.
     #[serde(default)]
     pub scores: i64,
 
-    /// How many have no answer any more.
+    /// How many no longer have an answer.
     #[serde(default)]
     pub failed: i64,
 }

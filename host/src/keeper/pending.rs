@@ -263,7 +263,8 @@ mod tests {
             UpdateStrategy { type_: UpdateStrategyType::Immediate, max_changed: Some(IntOrString::Int(0)), ..UpdateStrategy::default() };
         assert_eq!(verdict([&immediate], &radius(50, 0, 0, 0)), PromotionDecision::Promote);
         assert!(
-            matches!(verdict([&immediate], &radius(0, 0, 0, 2)), PromotionDecision::Approval(why) if why.starts_with("for 2 subjects no plan"))
+            matches!(verdict([&immediate], &radius(0, 0, 0, 2)), PromotionDecision::Approval(why) if why.starts_with("planning would fail \
+                                                                                                                      for 2"))
         );
     }
 
@@ -290,8 +291,8 @@ mod tests {
         let percent = |text: &str| Some(IntOrString::String(text.to_owned()));
         let strategy = guarded(percent("10%"), Some(IntOrString::Int(2)));
         assert_eq!(verdict([&strategy], &radius(2, 3, 2, 0)), PromotionDecision::Promote);
-        assert!(matches!(verdict([&strategy], &radius(3, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("and 2 may")));
-        assert!(matches!(verdict([&strategy], &radius(0, 3, 3, 0)), PromotionDecision::Approval(why) if why.contains("and 5 may")));
+        assert!(matches!(verdict([&strategy], &radius(3, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("the limit is 2")));
+        assert!(matches!(verdict([&strategy], &radius(0, 3, 3, 0)), PromotionDecision::Approval(why) if why.contains("the limit is 5")));
         let choosy = UpdateStrategy { max_choices: Some(IntOrString::Int(1)), ..strategy.clone() };
         let choosing = |choices| BlastRadius { choices, ..radius(0, 0, 0, 0) };
         assert_eq!(verdict([&strategy], &choosing(50)), PromotionDecision::Promote);
@@ -301,7 +302,7 @@ mod tests {
         );
         let strict = guarded(None, percent("1%"));
         assert!(
-            matches!(verdict([&strategy, &strict], &radius(1, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("and 0 may"))
+            matches!(verdict([&strategy, &strict], &radius(1, 0, 0, 0)), PromotionDecision::Approval(why) if why.contains("the limit is 0"))
         );
     }
 
@@ -309,7 +310,8 @@ mod tests {
     fn a_subject_that_fails_needs_a_word_whatever_the_bounds_and_what_is_only_tried_is_never_active() {
         let wide = guarded(None, Some(IntOrString::String("100%".to_owned())));
         assert!(
-            matches!(verdict([&wide], &radius(50, 0, 0, 1)), PromotionDecision::Approval(why) if why.starts_with("for 1 subject no plan"))
+            matches!(verdict([&wide], &radius(50, 0, 0, 1)), PromotionDecision::Approval(why) if why.starts_with("planning would fail for \
+                                                                                                                  1 subject"))
         );
         let tried = UpdateStrategy { type_: UpdateStrategyType::Shadow, ..UpdateStrategy::default() };
         assert_eq!(verdict([&wide, &tried], &radius(0, 0, 0, 0)), PromotionDecision::Never);

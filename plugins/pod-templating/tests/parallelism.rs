@@ -47,7 +47,7 @@ fn the_container_is_told_how_many_gpus_there_are() {
 fn a_number_of_gpus_that_cannot_be_read_is_told() {
     for odd in [json!("four"), json!("1.5"), json!(1.5), json!(-1), json!("1k"), json!(""), json!(true), json!([])] {
         let said = engine(json!({"resources": gpus(odd)})).failure();
-        assert!(said.starts_with("the container ome-container asks for ") && said.contains("of nvidia.com/gpu"), "{said}");
+        assert!(said.starts_with("the container ome-container requests ") && said.contains("of nvidia.com/gpu"), "{said}");
     }
 }
 

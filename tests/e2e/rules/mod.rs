@@ -100,7 +100,7 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
     rule(&cluster, "few", spec(json!(["Deny"]))).await;
     let status = wait_for_rule_status(&cluster, "few", "it waits", |status| state(status, "Active").1 == "ApprovalNeeded").await;
     let (_, _, why) = state(&status, "Active");
-    assert!(why.contains("for 2 subjects no plan"), "{why}");
+    assert!(why.contains("planning would fail for 2 subjects"), "{why}");
     // What was found is written to the set by itself.
     let compared = |set: &PolicySet| {
         let radius = set.status.as_ref().and_then(|status| status.blast_radius.as_ref());
