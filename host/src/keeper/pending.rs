@@ -263,8 +263,7 @@ mod tests {
             UpdateStrategy { type_: UpdateStrategyType::Immediate, max_changed: Some(IntOrString::Int(0)), ..UpdateStrategy::default() };
         assert_eq!(verdict([&immediate], &radius(50, 0, 0, 0)), PromotionDecision::Promote);
         assert!(
-            matches!(verdict([&immediate], &radius(0, 0, 0, 2)), PromotionDecision::Approval(why) if why.starts_with("planning would fail \
-                                                                                                                      for 2"))
+            matches!(verdict([&immediate], &radius(0, 0, 0, 2)), PromotionDecision::Approval(why) if why.starts_with("planning would fail for 2"))
         );
     }
 
@@ -310,8 +309,7 @@ mod tests {
     fn a_subject_that_fails_needs_a_word_whatever_the_bounds_and_what_is_only_tried_is_never_active() {
         let wide = guarded(None, Some(IntOrString::String("100%".to_owned())));
         assert!(
-            matches!(verdict([&wide], &radius(50, 0, 0, 1)), PromotionDecision::Approval(why) if why.starts_with("planning would fail for \
-                                                                                                                  1 subject"))
+            matches!(verdict([&wide], &radius(50, 0, 0, 1)), PromotionDecision::Approval(why) if why.starts_with("planning would fail for 1"))
         );
         let tried = UpdateStrategy { type_: UpdateStrategyType::Shadow, ..UpdateStrategy::default() };
         assert_eq!(verdict([&wide, &tried], &radius(0, 0, 0, 0)), PromotionDecision::Never);
