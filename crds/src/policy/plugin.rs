@@ -380,6 +380,10 @@ pub struct PolicyPluginStatus {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub points: Vec<PolicyPoint>,
 
+    /// The same as one text, separated by commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub point_names: Option<String>,
+
     /// The kind of the source.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,

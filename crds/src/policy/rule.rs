@@ -372,6 +372,10 @@ pub struct ValidationRuleStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
+    /// The actions of the spec as one text, separated by commas.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action_names: Option<String>,
+
     /// The results of the rule on the live objects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub counts: Option<RuleCounts>,

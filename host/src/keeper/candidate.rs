@@ -219,7 +219,7 @@ impl Keeper {
         };
         let radius = report.radius();
         let mut verdict = verdict(candidate.pending.iter().map(|pending| &pending.strategy), &radius);
-        if candidate.joint && verdict == PromotionDecision::Promote {
+        if candidate.kind == CandidateKind::Overlap && verdict == PromotionDecision::Promote {
             verdict = PromotionDecision::Approval("each of its changes needs one".to_owned());
         }
         let former = candidate.former.as_ref().filter(|former| self.is_approved(&former.digest));
@@ -280,8 +280,10 @@ impl Keeper {
         let (other, overlap) = met.first()?;
         let names = |keys: &ChangeKeys| keys.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         let others = met.iter().map(|(other, _)| names(other)).collect::<Vec<_>>().join(", ");
-        let joint =
-            self.candidates.iter().find(|(joint, candidate)| candidate.joint && joint.is_superset(keys) && joint.is_superset(other));
+        let joint = self
+            .candidates
+            .iter()
+            .find(|(joint, candidate)| candidate.kind == CandidateKind::Overlap && joint.is_superset(keys) && joint.is_superset(other));
         let joint = joint.map(|(_, joint)| format!("; {} combines these changes", joint.name())).unwrap_or_default();
         Some(format!(" It changes the same fields as {others} (in {}, {}){joint}.", overlap.subject, overlap.field))
     }

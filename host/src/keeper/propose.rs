@@ -265,8 +265,11 @@ impl Keeper {
         let all: Vec<_> = wanted.into_iter().map(|wanted| (wanted, CandidateKind::Change)).chain(joint).collect();
         let gone = self.candidates.keys().filter(|keys| !all.iter().any(|((wanted, _), _)| wanted == *keys));
         for keys in gone.cloned().collect::<Vec<_>>() {
-            let why = if self.candidates.get(&keys).is_some_and(|candidate| candidate.joint) {
-                "Its changes no longer conflict: each is its own candidate, or active."
+            let kind = self.candidates.get(&keys).map(|candidate| candidate.kind);
+            let why = if kind == Some(CandidateKind::Overlap) {
+                "Its changes no longer overlap: each is its own candidate, or active."
+            } else if kind == Some(CandidateKind::Batch) {
+                "Its changes become active with others, or one after the other."
             } else if keys.is_subset(&known) {
                 "Its changes are now grouped differently: see the other candidates."
             } else {
