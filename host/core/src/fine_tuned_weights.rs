@@ -303,8 +303,8 @@ mod tests {
             ("oci://n/a/b/c", "write oci://n/"),
             ("pvc:///a", "write pvc://"),
             ("local://./a", "write local:///"),
-            ("s3://", "name a place"),
-            ("ftp://a/b", "begin it with"),
+            ("s3://", "add a location"),
+            ("ftp://a/b", "start it with"),
         ] {
             assert!(storage_flaw(uri).unwrap().contains(remedy), "{uri}");
         }

@@ -191,7 +191,7 @@ mod tests {
         }
         assert!(patched(Add, &"/0".repeat(70), Some(json!(1))).unwrap_err().contains("deeper than 64"));
         let operation = Operation { action: Add, path: "/a".into(), value: Some("{".into()), layer: String::new() };
-        assert!(apply(&mut json!({}), &operation).unwrap_err().to_string().contains("no JSON"));
+        assert!(apply(&mut json!({}), &operation).unwrap_err().to_string().contains("not JSON"));
     }
 
     #[test]

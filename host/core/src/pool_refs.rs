@@ -84,7 +84,7 @@ impl PoolUser {
             // The message doesn't name namespaces of other tenants.
             return if namespaces.is_some() {
                 let message = format!(
-                    "The {kind} {name} is in another namespace than {namespace}, and poolRef refers to a pool of its own namespace: create \
+                    "The {kind} {name} isn't in the namespace {namespace}, and poolRef refers to a pool of its own namespace: create \
                      this object in the pool's namespace."
                 );
                 Condition::no(ACCEPTED, "PoolInOtherNamespace", message)

@@ -256,7 +256,7 @@ mod tests {
         assert_eq!(older.unwrap(), [3.0, 1.0]);
 
         let other = <Scorer as draft::pod_templating::Guest>::template(pod_templating::Request::default());
-        assert!(other.unwrap_err().message.contains("no answer at pod-templating"));
+        assert!(other.unwrap_err().message.contains("doesn't answer at pod-templating"));
         let odd = <Scorer as draft::scheduling_scoring::Guest>::score(request(vec![9.0]));
         assert!(odd.unwrap_err().message.contains("rows of 2"));
     }

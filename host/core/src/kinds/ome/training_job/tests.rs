@@ -389,7 +389,7 @@ fn a_suspended_run_has_no_jobs_and_starts_anew() {
     let queued = json!({"conditions": [{"type": "Suspended", "status": "True"}]});
     let mut case = Case { labels: json!({"kueue.x-k8s.io/queue-name": "gpus"}), ..Case::new(json!({})) }.job(Replica::Worker, 0, queued);
     let plan = case.plan();
-    assert!(condition(&plan, SUSPENDED).contains("waits in the queue gpus") && condition(&plan, RUNNING).starts_with("Some(false) Queued"));
+    assert!(condition(&plan, SUSPENDED).contains("is queued in gpus") && condition(&plan, RUNNING).starts_with("Some(false) Queued"));
 }
 
 #[test]
