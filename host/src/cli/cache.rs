@@ -14,18 +14,18 @@ use std::{
 const SHORTEST_KEY: usize = 32;
 const LONGEST_KEY: u64 = 4 << 10;
 
-/// How plugins are compiled: where what is compiled is kept, and for which interfaces.
+/// Cache and interfaces of compiled plugins
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct CacheArgs {
-    /// Where compiled plugins are kept; by default pointsman/plugins in XDG_CACHE_HOME or ~/.cache. It may be deleted at any time.
+    /// Folder of the cache of compiled plugins, which may be deleted at any time; default: pointsman/plugins in XDG_CACHE_HOME or ~/.cache
     #[arg(long, value_name = "FOLDER", env = "POINTSMAN_CACHE")]
     cache: Option<PathBuf>,
-    /// A file with a key of at least 32 bytes, such as a key of a mounted Secret: only what was compiled and kept under it is run. It is
-    /// needed where others with the same user id can write to the cache, as on a volume that several pods share.
+    /// File with a key of at least 32 bytes, such as a key of a mounted Secret: only plugins that were compiled and cached under this key
+    /// are run. Required if others with the same user ID can write to the cache, as on a volume that several pods share
     #[arg(long, value_name = "FILE", env = "POINTSMAN_CACHE_KEY")]
     cache_key: Option<PathBuf>,
-    /// Ask plugins by the draft of the next interfaces where they speak it, too. It may change with every release: what is built for it
-    /// today must be built again.
+    /// Use the draft of the next interfaces with plugins that support it. The draft may change with every release: plugins built for it
+    /// must then be rebuilt
     #[arg(long, env = "POINTSMAN_DRAFT_INTERFACES")]
     draft_interfaces: bool,
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct CompileArgs {
-    /// Bytes of address space.
+    /// Size of the address space, in bytes
     #[arg(long)]
     memory: u64,
     use_: Use,

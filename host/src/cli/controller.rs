@@ -77,7 +77,7 @@ pub(super) fn shared_settings(matches: &ArgMatches) -> SharedSettings {
 
 #[derive(Args, Debug)]
 pub(super) struct ControllerArgs {
-    /// What all hosts must have in common.
+    /// Settings that all hosts must have in common
     #[arg(skip)]
     pub(super) shared: SharedSettings,
     #[command(flatten)]
@@ -86,27 +86,26 @@ pub(super) struct ControllerArgs {
     policies: PolicyArgs,
     #[command(flatten)]
     settings: SettingsArgs,
-    /// A kind that this controller works on, or one of its namespaces, such as InferenceService or llmisvc:team-a; may be repeated. Others
-    /// are left alone. By default it works on all.
+    /// Kind that this controller manages, optionally in one namespace, such as InferenceService or llmisvc:team-a; may be repeated. Other
+    /// kinds are not managed; default: all kinds
     #[arg(long = "control", value_name = "KIND[:NAMESPACE]")]
     claims: Vec<Claim>,
-    /// The namespaces that this controller works in, separated by commas; it reads no others, and needs rights in these alone. By default
-    /// it works in all.
+    /// Namespaces that this controller manages, separated by commas. It reads no others, and needs rights only in these; default: all
+    /// namespaces
     #[arg(long, value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
     namespaces: Vec<String>,
-    /// Write labels of OME's labels page, such as serving.ome.io/model, to InferenceServices, BenchmarkJobs and TrainingJobs, so
-    /// that kubectl can select them by these.
-    /// Labels that somebody else has set stay. With false, the controller removes those that it has written.
+    /// Write labels of OME's labels page, such as serving.ome.io/model, to InferenceServices, BenchmarkJobs and TrainingJobs, so that
+    /// kubectl can select by them. Labels set by others stay unchanged. With false, the controller removes those that it has written
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     subject_labels: bool,
-    /// How many services are worked on at once; each uses one connection.
+    /// Maximum number of subjects that are reconciled at once; each uses one connection
     #[arg(long, value_name = "NUMBER", default_value_t = controller::WORKERS)]
     workers: usize,
-    /// How many services restart their pods at once after a change of policies, of a runtime or of a base configuration; 0 is any number. Edits
-    /// of a service's own spec are not paced.
+    /// Maximum number of services that restart their pods at once after a change of policies, of a runtime or of a base configuration; 0:
+    /// no limit. Edits of a service's own spec are not limited
     #[arg(long, value_name = "NUMBER", default_value_t = pace::MAX_CONCURRENT_RESTARTS)]
     pace: usize,
-    /// Where /healthz, /readyz and /metrics are answered.
+    /// Address and port that serve /healthz, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -117,11 +116,10 @@ pub(super) struct ControllerArgs {
     webhook: Box<WebhookArgs>,
     #[command(flatten)]
     external_metrics: Box<ExternalMetricsArgs>,
-    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
-    /// `/log-level` changes it while the host runs.
+    /// Log filter: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. `/log-level` changes it at runtime
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
     log_level: String,
-    /// How it is logged.
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
     #[command(flatten)]
@@ -130,21 +128,21 @@ pub(super) struct ControllerArgs {
 
 #[derive(Args, Debug)]
 struct WebhookArgs {
-    /// Where the admission webhook is answered, over TLS. By default it isn't.
+    /// Address and port of the admission webhook, with TLS; default: no webhook
     #[arg(long, value_name = "ADDRESS:PORT")]
     webhook: Option<SocketAddr>,
-    /// The folder of the webhook's certificate, as cert-manager fills it: tls.crt, tls.key and, for the caBundle, ca.crt. By default the host
-    /// makes its own, and keeps them in the Secret pointsman-webhook.
+    /// Folder with the webhook's certificate, as cert-manager writes it: tls.crt, tls.key and, for the caBundle, ca.crt. Default: the host
+    /// generates certificates, and stores them in the Secret pointsman-webhook
     #[arg(long, value_name = "FOLDER", requires = "webhook")]
     webhook_certs: Option<PathBuf>,
-    /// A name or an address by which the API server calls the webhook; may be repeated. By default pointsman-webhook.NAMESPACE.svc.
+    /// Name or address by which the API server calls the webhook; may be repeated. Default: pointsman-webhook.NAMESPACE.svc
     #[arg(long = "webhook-host", value_name = "NAME", value_parser = webhook_host, requires = "webhook", conflicts_with = "webhook_certs")]
     webhook_hosts: Vec<String>,
-    /// A file of the CAs whose certificates clients of the webhook must show, as PEM: the API server shows one where its admission
-    /// configuration names it. By default whoever reaches the webhook is answered.
+    /// PEM file with the CAs of client certificates, which clients of the webhook must then present; the API server presents one if its
+    /// admission configuration specifies it. Default: every client is served
     #[arg(long, value_name = "FILE", requires = "webhook")]
     webhook_client_ca: Option<PathBuf>,
-    /// The name of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration whose caBundle the leader keeps.
+    /// Name of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration whose caBundle the leader maintains
     #[arg(long, value_name = "NAME", default_value = "pointsman")]
     webhook_configuration: String,
 }

@@ -17,21 +17,21 @@ pub(super) struct CrdsArgs {
 
 #[derive(Debug, Subcommand)]
 enum CrdsCommand {
-    /// Prints them as YAML; what `pointsman crds` alone does.
+    /// Print the CRDs as YAML; the default of `pointsman crds`
     Print(PrintArgs),
-    /// Installs them into a cluster. Those that others installed are compared and left as they are.
+    /// Install the CRDs into a cluster; CRDs that others installed are compared and stay unchanged
     Install(InstallArgs),
-    /// Compares those in a cluster with ours and changes nothing. Exit code 1 if one can't be used or is missing.
+    /// Compare the CRDs in a cluster with the host's, and change nothing; exit with 1 if one is missing or unusable
     Check(InstallArgs),
 }
 
-/// Which kinds are meant.
+/// Kinds to select
 #[derive(Args, Debug, Default)]
 struct Selection {
-    /// Takes the optional ones too: TrainingJob, which no upstream defines.
+    /// Include the optional kinds: TrainingJob, which no upstream defines
     #[arg(long)]
     all: bool,
-    /// Only these kinds, by kind or plural name.
+    /// Only these kinds, by kind or plural name
     #[arg(value_name = "KIND")]
     only: Vec<String>,
 }
@@ -40,7 +40,7 @@ struct Selection {
 struct PrintArgs {
     #[command(flatten)]
     selection: Selection,
-    /// Writes a file a kind into this folder.
+    /// Write one file per kind to this folder
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
 }

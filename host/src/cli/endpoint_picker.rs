@@ -73,25 +73,25 @@ pub(super) struct EndpointPickerArgs {
     pools: PoolArgs,
     #[command(flatten)]
     ports: PortArgs,
-    /// A file with an EndpointPickerConfig.
+    /// File with an EndpointPickerConfig
     #[arg(long, value_name = "FILE", conflicts_with = "config_text")]
     config_file: Option<PathBuf>,
-    /// An EndpointPickerConfig as text.
+    /// EndpointPickerConfig as text
     #[arg(long, value_name = "YAML")]
     config_text: Option<String>,
     #[command(flatten)]
     policy: PolicyArgs,
-    /// How many of the last decisions are recorded, for `pointsman explain request`; 0 is none. A decision takes up to 15 KiB of memory.
+    /// Number of decisions to record for `pointsman explain request`; 0: none. A decision takes up to 15 KiB of memory
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_DECISIONS)))]
     record_decisions: u32,
-    /// How long the last streams may take once the picker is to end. Keep the pod's terminationGracePeriodSeconds above it.
+    /// Maximum time that the last streams may take after the picker begins to shut down. Set the pod's terminationGracePeriodSeconds above
+    /// it
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     drain_timeout: Duration,
-    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. `/log-level` changes it while the picker
-    /// runs.
+    /// Log filter: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. `/log-level` changes it at runtime
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
     log_level: String,
-    /// How it is logged.
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
     #[command(flatten)]
@@ -100,25 +100,25 @@ pub(super) struct EndpointPickerArgs {
     upstream: UpstreamArgs,
 }
 
-/// Where the picker answers.
+/// Addresses and ports of the picker
 #[derive(Args, Debug)]
 struct PortArgs {
-    /// The address of all ports.
+    /// Address of all ports
     #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0")]
     address: IpAddr,
-    /// Where proxies ask.
+    /// Port for proxies
     #[arg(long, value_name = "PORT", default_value_t = 9002)]
     grpc_port: u16,
-    /// Where probes ask by gRPC's health protocol, without TLS.
+    /// Port for probes with gRPC's health protocol, without TLS
     #[arg(long, value_name = "PORT", default_value_t = 9003)]
     grpc_health_port: u16,
-    /// Where /healthz, /readyz, /metrics, /decisions and /scaling are answered.
+    /// Port that serves /healthz, /readyz, /metrics, /decisions and /scaling
     #[arg(long, value_name = "PORT", default_value_t = 9090)]
     metrics_port: u16,
-    /// Whether proxies ask by TLS.
+    /// Serve proxies with TLS
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     secure_serving: bool,
-    /// The folder of the certificate that proxies are shown: tls.crt and tls.key. By default the picker makes one for itself.
+    /// Folder with the certificate for proxies: tls.crt and tls.key; default: the picker generates one
     #[arg(long, value_name = "FOLDER")]
     cert_path: Option<PathBuf>,
 }

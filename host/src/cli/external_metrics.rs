@@ -16,15 +16,15 @@ use tokio::net::TcpListener;
 
 #[derive(Args, Debug)]
 pub(super) struct ExternalMetricsArgs {
-    /// Where the API external.metrics.k8s.io is answered, over TLS: the demand of InferencePools, for HorizontalPodAutoscalers. By default it
-    /// isn't.
+    /// Address and port of the API external.metrics.k8s.io, with TLS: the demand of InferencePools, for HorizontalPodAutoscalers; default:
+    /// not served
     #[arg(id = "external_metrics", long = "external-metrics", value_name = "ADDRESS:PORT")]
     address: Option<SocketAddr>,
-    /// The folder of the API's certificate: tls.crt, tls.key and, for the caBundle, ca.crt. By default the host makes its own, and keeps them in
-    /// the Secret pointsman-external-metrics.
+    /// Folder with the API's certificate: tls.crt, tls.key and, for the caBundle, ca.crt. Default: the host generates certificates, and
+    /// stores them in the Secret pointsman-external-metrics
     #[arg(id = "external_metrics_certs", long = "external-metrics-certs", value_name = "FOLDER", requires = "external_metrics")]
     certs: Option<PathBuf>,
-    /// A name by which the API server calls the API; may be repeated. By default pointsman-external-metrics.NAMESPACE.svc.
+    /// Name by which the API server calls the API; may be repeated. Default: pointsman-external-metrics.NAMESPACE.svc
     #[arg(
         id = "external_metrics_host",
         long = "external-metrics-host",

@@ -52,13 +52,13 @@ pub(super) struct GatewayArgs {
     cluster: ClusterArgs,
     #[command(flatten)]
     host: HostNamespaceArgs,
-    /// This gateway's name among those of the cluster; by default the pod's or machine's, with the process's number.
+    /// Name of this gateway, unique in the cluster; default: the name of the pod or machine, with the process ID
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
-    /// Where clients are answered.
+    /// Address and port for clients
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8000")]
     serve: SocketAddr,
-    /// Where /healthz, /readyz and /metrics are answered.
+    /// Address and port that serve /healthz, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     #[command(flatten)]
@@ -67,92 +67,91 @@ pub(super) struct GatewayArgs {
     clients: ClientArgs,
     #[command(flatten)]
     limits: Box<LimitArgs>,
-    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. A line for each request has the target
-    /// pointsman::access: info,pointsman::access=off leaves them out.
-    /// `/log-level` changes it while the gateway runs.
+    /// Log filter: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. Each request is logged with the target
+    /// pointsman::access: info,pointsman::access=off omits these lines. `/log-level` changes it at runtime
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
     log_level: String,
-    /// How it is logged.
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
 }
 
-/// How backends are reached.
+/// Connections to backends
 #[derive(Args, Debug)]
 struct BackendArgs {
     #[command(flatten)]
     domain: ClusterDomainArgs,
-    /// Connects to this address for a name and a port, instead of asking DNS; may be repeated. The address is checked like any other.
+    /// Address to connect to for a name and a port, instead of DNS; may be repeated. The address is checked like any other
     #[arg(long = "resolve", value_name = "HOST:PORT:ADDRESS[:PORT]")]
     overrides: Vec<Override>,
-    /// Connects to loopback addresses too. Whoever may write an InferenceModel then reaches what listens only for this machine.
+    /// Allow connections to loopback addresses. Whoever may write an InferenceModel can then reach services that listen only on this
+    /// machine
     #[arg(long)]
     allow_loopback: bool,
-    /// A file of CAs, as PEM, that are trusted for backends with https beside the system's.
+    /// PEM file with CAs that are trusted for backends with https, in addition to the system's
     #[arg(long, value_name = "FILE")]
     backend_ca: Option<PathBuf>,
 }
 
-/// Who may ask.
+/// Clients that are served
 #[derive(Args, Debug)]
 struct ClientArgs {
-    /// The folder of the certificate that clients are shown, as cert-manager fills it: tls.crt and tls.key. By default clients are answered
-    /// without TLS.
+    /// Folder with the certificate for clients, as cert-manager writes it: tls.crt and tls.key; default: no TLS
     #[arg(long, value_name = "FOLDER")]
     tls_certs: Option<PathBuf>,
-    /// A folder of keys and quotas, such as a mounted Secret: files NAME.yaml with `keys` and `namespaces`. Without --keys and
-    /// --token-review anybody is answered who reaches the gateway.
+    /// Folder of keys and quotas, such as a mounted Secret: files NAME.yaml with `keys` and `namespaces`. Without --keys and
+    /// --token-review, every client that reaches the gateway is served
     #[arg(long, value_name = "FOLDER")]
     keys: Option<PathBuf>,
-    /// Answers callers whose token the API server knows, such as that of a ServiceAccount.
+    /// Serve clients with a token that the API server accepts, such as that of a ServiceAccount
     #[arg(long)]
     token_review: bool,
-    /// An audience that such a token must be for; may be repeated, and one is enough. By default the API server's own.
+    /// Audience of such a token; may be repeated, and one match is enough. Default: the API server's own
     #[arg(long = "audience", value_name = "NAME", requires = "token_review")]
     audiences: Vec<String>,
-    /// A path that is served; one that ends with a slash with all below it. May be repeated. By default /v1/, /v2/, /rerank, /score,
-    /// /classify, /pooling, /tokenize and /detokenize.
+    /// Path to serve; one that ends with a slash includes all paths below it. May be repeated. Default: /v1/, /v2/, /rerank, /score,
+    /// /classify, /pooling, /tokenize and /detokenize
     #[arg(long = "path", value_name = "PATH", value_parser = served_path)]
     paths: Vec<String>,
 }
 
-/// The limits that depend on who uses the gateway.
+/// Limits that depend on the use of the gateway
 #[derive(Args, Debug)]
 struct LimitArgs {
-    /// How long a request waits for its model to wake.
+    /// Maximum time that a request waits for its model to wake
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     hold_timeout: Duration,
-    /// How many requests wait, of all models.
+    /// Maximum number of waiting requests, of all models
     #[arg(long, value_name = "NUMBER", default_value_t = Limits::default().held)]
     max_held: usize,
-    /// How many requests are in flight to one model; further ones wait, the most important first. 0 is any number.
+    /// Maximum number of requests in flight per model; further requests wait, those with the highest priority first. 0: no limit
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     max_in_flight: u64,
-    /// How large the body of a request may be.
+    /// Maximum size of a request's body
     #[arg(long, value_name = "QUANTITY", default_value = "512Mi", value_parser = bytes)]
     max_body: u64,
-    /// How much of one request is buffered until its model is known, or while it waits.
+    /// Maximum size of the buffer of one request, until its model is known or while it waits
     #[arg(long, value_name = "QUANTITY", default_value = "32Mi", value_parser = bytes)]
     max_buffer: u64,
-    /// How much of all requests is buffered.
+    /// Maximum size of the buffers of all requests
     #[arg(long, value_name = "QUANTITY", default_value = "512Mi", value_parser = bytes)]
     max_buffers: u64,
-    /// How many connections of clients there are at once.
+    /// Maximum number of client connections
     #[arg(long, value_name = "NUMBER", default_value_t = Limits::default().connections)]
     max_connections: usize,
-    /// How long a backend takes until its answer begins, and pauses within it.
+    /// Maximum time until a backend's response begins, and of pauses within it
     #[arg(long, value_name = "DURATION", default_value = "10m", value_parser = duration)]
     backend_timeout: Duration,
-    /// How long a request takes once it has been sent to a backend.
+    /// Maximum time of a request after it has been sent to a backend
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     request_timeout: Duration,
-    /// How long a client leaves unread what is sent to it.
+    /// Maximum time that a client leaves sent data unread
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = duration)]
     stall_timeout: Duration,
-    /// How long the gateway still takes requests once it is to end, so that load balancers notice that it isn't ready.
+    /// Time that the gateway still accepts requests after it begins to shut down, so that load balancers notice that it isn't ready
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = duration)]
     shutdown_delay: Duration,
-    /// How long the last answers may take after that. Keep the pod's terminationGracePeriodSeconds above both together.
+    /// Maximum time for the last responses after that. Set the pod's terminationGracePeriodSeconds above the sum of both
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = duration)]
     shutdown_timeout: Duration,
 }

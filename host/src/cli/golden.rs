@@ -19,13 +19,13 @@ use std::{
     process::ExitCode,
 };
 
-/// Which cases are meant.
+/// Cases to run
 #[derive(Args, Debug)]
 pub(super) struct CasesArgs {
-    /// Files of golden cases: YAML documents that are a case or a list of cases.
+    /// Files of golden cases: YAML documents that are a case or a list of cases
     #[arg(required = true)]
     cases: Vec<PathBuf>,
-    /// Only the cases whose names contain this.
+    /// Only the cases whose names contain this text
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
 }

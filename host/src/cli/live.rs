@@ -44,7 +44,7 @@ fn used() -> impl Iterator<Item = &'static Resource> {
 /// What a service may name of other namespaces.
 static ELSEWHERE: [&Resource; 3] = [&LLM_CONFIG, &GATEWAY, &REFERENCE_GRANT];
 
-/// What is looked at, in files or in a cluster, and in which form it is told.
+/// Files or cluster to inspect, and the output format
 #[derive(Args, Debug)]
 pub(super) struct ViewArgs {
     #[command(flatten)]

@@ -7,7 +7,7 @@ use std::{fs, path::PathBuf, process::ExitCode};
 
 #[derive(Args, Debug)]
 pub(super) struct ManArgs {
-    /// The folder to write to; it is created if it doesn't exist.
+    /// Folder to write to; created if it doesn't exist
     #[arg(value_name = "DIR")]
     folder: PathBuf,
 }

@@ -8,11 +8,11 @@ use std::{str::FromStr, time::Duration};
 
 #[derive(Args, Debug)]
 pub(super) struct MemoryUsageArgs {
-    /// Where the memory that InferenceModels take is measured: metrics-api, the API metrics.k8s.io; prometheus or prometheus:QUERY, the server of
-    /// --prometheus; pods or pods:METRIC, /metrics of each pod; or none.
+    /// Source of the memory usage of InferenceModels: metrics-api, the API metrics.k8s.io; prometheus or prometheus:QUERY, the server of
+    /// --prometheus; pods or pods:METRIC, /metrics of each pod; or none
     #[arg(long, value_name = "SOURCE", default_value = "metrics-api")]
     memory_usage: SourceFlag,
-    /// How often it is measured.
+    /// Time between two measurements
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = interval)]
     memory_usage_interval: Duration,
 }

@@ -57,7 +57,7 @@ use std::{
     process::{self, ExitCode},
 };
 
-/// A Kubernetes controller for model serving whose judgement is pluggable.
+/// Kubernetes controller for model serving with policies as plugins
 #[derive(Debug, Parser)]
 #[command(name = "pointsman", version)]
 pub struct Cli {
@@ -71,13 +71,13 @@ enum Command {
     Controller(controller::ControllerArgs),
     /// Run the gateway: a proxy that routes OpenAI's API by the model in a request, and holds requests while a model wakes
     Gateway(Box<gateway::GatewayArgs>),
-    /// Run an endpoint picker: tells proxies which endpoint of an InferencePool a request goes to
+    /// Run an endpoint picker, which selects the endpoint of an InferencePool for each request of a proxy
     EndpointPicker(Box<endpoint_picker::EndpointPickerArgs>),
-    /// Run a scheduler extender: tells a kube-scheduler which nodes suit pods, by policies, and places gangs whole
+    /// Run a scheduler extender, which selects nodes for a kube-scheduler's pods by policies, and places gangs whole
     SchedulerExtender(Box<scheduler_extender::SchedulerExtenderArgs>),
-    /// Try what an endpoint picker would do, without a cluster
+    /// Simulate an endpoint picker, without a cluster
     Picker(picker::PickerArgs),
-    /// Run the agent of a node: downloads the models that the node is to hold
+    /// Run the agent of a node, which downloads the models for the node
     ModelAgent(model_agent::ModelAgentArgs),
     /// Print, install or check the CustomResourceDefinitions
     Crds(crds::CrdsArgs),
@@ -89,24 +89,24 @@ enum Command {
     Check(check::CheckArgs),
     /// Test rules
     Rule(rule::RuleArgs),
-    /// Print what the files of a model say
+    /// Inspect the files of a model
     Model(model::ModelArgs),
     /// Adopt services from another controller, or release them, without restarting a pod
     Adopt(adopt::AdoptArgs),
     /// Create, test and deliver plugins
     Plugin(plugin::PluginArgs),
-    /// Show which policy set decides and what a candidate changes; approve it, pause it, or roll back
+    /// Show the active policy set and the changes of a candidate; approve it, pause it, or roll back
     Policy(policy::PolicyArgs),
-    /// Examine an installation: what is wrong, and what to do
+    /// Check an installation; show findings and remedies
     Doctor(doctor::DoctorArgs),
     /// Print completions for a shell
     Completions(completions::CompletionsArgs),
     /// Write man pages, one for each subcommand
     Man(man::ManArgs),
-    /// Compiles a plugin, in a process of its own.
+    /// Compile a plugin, in a separate process
     #[command(name = SUBCOMMAND, hide = true)]
     Compile(compile::CompileArgs),
-    /// Checks a plugin's configuration against its schema, in a process of its own.
+    /// Check a plugin's configuration against its schema, in a separate process
     #[command(name = schema::SUBCOMMAND, hide = true)]
     CheckConfig(check_config::CheckConfigArgs),
 }
@@ -200,21 +200,21 @@ fn process_name() -> String {
 /// Who we are in the API server's audit log and metrics.
 const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
 
-/// Where the host is.
+/// Namespace of the host
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HostNamespaceArgs {
-    /// Namespace of the Pointsman host: its Lease, its record, and the ConfigMaps of plugins and rules are there
+    /// Namespace of the Pointsman host: its Lease, its record, and the ConfigMaps of plugins and rules
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     pub(crate) host_namespace: String,
 }
 
-/// Which cluster is meant, as kubectl asks for it.
+/// Cluster to use, as with kubectl
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct ClusterArgs {
-    /// The kubeconfig file; by default KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount.
+    /// Kubeconfig file; default: KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context; by default its current one.
+    /// Context of the kubeconfig; default: the current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }

@@ -19,22 +19,22 @@ pub(super) struct ModelArgs {
 
 #[derive(Debug, Subcommand)]
 enum ModelCommand {
-    /// Print what a model's files say: architecture, parameters, quantization, context, capabilities
+    /// Print the facts in a model's files: architecture, parameters, quantization, context, capabilities
     Inspect(InspectArgs),
 }
 
 #[derive(Args, Debug)]
 struct InspectArgs {
-    /// The folder of the files, or a storageUri such as hf://ORG/MODEL: of weights, the headers alone are read.
+    /// Folder of the files, or a storageUri such as hf://ORG/MODEL; only the headers of weights are read
     #[arg(value_name = "FOLDER|URI")]
     place: String,
     #[command(flatten)]
     access: remote::AccessArgs,
-    /// A table for people; or the fields of a BaseModel's spec as JSON, with the number of parameters, which is null if it isn't known.
+    /// A table for people; or the fields of a BaseModel's spec as JSON, with the number of parameters, which is null if it is unknown
     #[command(flatten)]
     output: OutputArgs,
-    /// Write the fields of a BaseModel's spec to FILE instead, in at most 4 KiB, as a container's termination message. A folder without files
-    /// is an error then. Jobs that read models on PersistentVolumeClaims use this.
+    /// File for the fields of a BaseModel's spec, in at most 4 KiB, as a container's termination message, instead of the output. A folder
+    /// without files is then an error. Jobs that read models on PersistentVolumeClaims use this
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     termination_message: Option<PathBuf>,
 }

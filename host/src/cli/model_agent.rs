@@ -30,65 +30,65 @@ use tokio::{net::TcpListener, sync::watch};
 pub(super) struct ModelAgentArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// The node that this agent runs on: that of its pod.
+    /// Node that this agent runs on: that of its pod
     #[arg(long, value_name = "NODE", env = "NODE_NAME")]
     node: String,
-    /// The namespace of its report, and of the Secrets of ClusterBaseModels.
+    /// Namespace of the agent's report, and of the Secrets of ClusterBaseModels
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE", default_value = MODEL_AGENT_NAMESPACE)]
     namespace: String,
-    /// The node's folder for models: storage.path of each model must be below it.
+    /// Folder of the node for models: storage.path of each model must be below it
     #[arg(long, value_name = "FOLDER", default_value = "/mnt/models")]
     root: PathBuf,
-    /// Where the agent sees that folder. By default under the same path.
+    /// Path at which the agent sees that folder; default: the same path
     #[arg(long, value_name = "FOLDER")]
     mount: Option<PathBuf>,
-    /// The IP address at which agents of other nodes reach this one: they exchange models. By default they don't.
+    /// IP address at which agents of other nodes reach this one to exchange models; default: no exchange
     #[arg(long, value_name = "IP", env = "POD_IP")]
     peer_address: Option<IpAddr>,
-    /// Where they are answered, over TLS.
+    /// Address and port for agents of other nodes, with TLS
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8081")]
     peer_listen: SocketAddr,
-    /// How many models are downloaded at once.
+    /// Maximum number of models that are downloaded at once
     #[arg(long, value_name = "NUMBER", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     parallel_models: u16,
-    /// How many parts of files are requested at once, over all models.
+    /// Maximum number of parts of files that are requested at once, over all models
     #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     parallel_parts: u16,
-    /// How many bytes a second are downloaded, over all models, such as 500Mi. By default there is no limit.
+    /// Maximum number of bytes per second that are downloaded, over all models, such as 500Mi; default: no limit
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     bandwidth: Option<u64>,
-    /// How much of the disk stays free.
+    /// Amount of the disk that stays free
     #[arg(long, value_name = "BYTES", default_value = "10Gi", value_parser = bytes)]
     disk_reserve: u64,
-    /// The largest model that is downloaded.
+    /// Maximum size of a model that is downloaded
     #[arg(long, value_name = "BYTES", default_value = "4Ti", value_parser = bytes)]
     max_model_size: u64,
-    /// How long files stay that no model wants on this node any more, and former versions of a model: pods may still use them. Files of a model
-    /// that is deleted go at once, and so does all of this if the disk lacks space.
+    /// Time that files of unneeded models and previous versions of a model are retained, because pods may still use them. Files of a
+    /// deleted model are deleted immediately, as are all of these files if the disk lacks space
     #[arg(long, value_name = "DURATION", default_value = "1h", value_parser = duration)]
     retention: Duration,
-    /// How long to wait before a download that has failed is tried again. The delay doubles with each failure, up to 15 minutes.
+    /// Delay before a failed download is retried. It doubles with each failure, up to 15 minutes
     #[arg(long, value_name = "DURATION", default_value = "15s", value_parser = duration)]
     retry_delay: Duration,
-    /// How often the progress of downloads is reported.
+    /// Time between two reports of the progress of downloads
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = duration)]
     progress_interval: Duration,
-    /// Compares every byte on the disk with its checksum when the agent starts, instead of sizes and times alone.
+    /// Compare every byte on the disk with its checksum at startup, instead of only sizes and times
     #[arg(long)]
     full_verification: bool,
-    /// Reads sources of ClusterBaseModels that have no Secret by the agent's own identity (environment, instance metadata).
+    /// Use the agent's own identity (environment, instance metadata) for sources of ClusterBaseModels without a Secret
     #[arg(long)]
     ambient_credentials: bool,
-    /// Reads sources on loopback addresses too. Whoever may write a model then reaches what listens only for this machine.
+    /// Allow sources on loopback addresses. Whoever may write a model can then reach services that listen only on this machine
     #[arg(long)]
     allow_loopback: bool,
-    /// Where /healthz, /readyz and /metrics are answered.
+    /// Address and port that serve /healthz, /readyz and /metrics
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
-    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug.
+    /// Log filter: error, warn, info, debug, trace, or a filter such as info,pointsman=debug
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
     log_level: String,
-    /// How it is logged.
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
 }

@@ -5,11 +5,11 @@ use clap::Args;
 
 #[derive(Args, Debug)]
 pub(super) struct ModelReportArgs {
-    /// The namespace in which model agents report, Pointsman's or OME's. By these reports the leader writes the status of BaseModels and
-    /// ClusterBaseModels, and what their files say of them. By default it doesn't.
+    /// Namespace in which model agents report, Pointsman's or OME's. From these reports the leader writes the status of BaseModels and
+    /// ClusterBaseModels, and the facts in their files. Default: the leader doesn't write them
     #[arg(long, value_name = "NAMESPACE")]
     model_agent_namespace: Option<String>,
-    /// The image of the Jobs that read models on PersistentVolumeClaims (pvc://). By default the host's own, as its pod has it.
+    /// Image of the Jobs that read models on PersistentVolumeClaims (pvc://); default: the image of the host's own pod
     #[arg(long, value_name = "IMAGE", requires = "model_agent_namespace")]
     model_inspect_image: Option<String>,
 }

@@ -11,10 +11,10 @@ use std::{
     io::{self, Write},
 };
 
-/// In which form a subcommand answers.
+/// Output format of a subcommand
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub(crate) struct OutputArgs {
-    /// A table for people, or JSON for machines.
+    /// A table for people, or JSON for programs
     #[arg(short, long, value_enum, default_value_t = Output::Table, value_name = "FORM")]
     pub(crate) output: Output,
 }

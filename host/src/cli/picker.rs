@@ -46,23 +46,23 @@ enum PickerCommand {
 
 #[derive(Args, Debug)]
 struct SimulateArgs {
-    /// A file with the requests as JSON lines, such as {"at": 0.5, "blocks": [17, 23], "tokens": 140, "output": 100}. `at` is in seconds,
-    /// `blocks` are the hashes of the blocks of the prompt, numbers or strings, and `tokens` is by default the size of all of them.
-    /// `model` (an adapter), `flow`, `priority` and `session` may be left out.
+    /// File with the requests as JSON lines, such as {"at": 0.5, "blocks": [17, 23], "tokens": 140, "output": 100}. `at` is in seconds,
+    /// `blocks` are the hashes of the blocks of the prompt, numbers or strings, and `tokens` is by default the size of all of them. `model`
+    /// (an adapter), `flow`, `priority` and `session` are optional
     #[arg(long, value_name = "FILE", conflicts_with_all = ["workload", "requests", "rate", "system_prompts"])]
     trace: Option<PathBuf>,
     #[command(flatten)]
     workload: WorkloadArgs,
-    /// A plugin at scheduling-scoring to be compared with the others, and what its row is called; by default as the file. It may be repeated.
+    /// Plugin at scheduling-scoring to compare with the others, and the name of its row; may be repeated. Default name: that of the file
     #[arg(long = "policy", value_name = "FILE[=NAME]", value_parser = named_file)]
     policies: Vec<NamedFile>,
-    /// A file with the configuration of the policy of this name, as JSON or YAML. It may be repeated.
+    /// File with the configuration of the policy of this name, in JSON or YAML; may be repeated
     #[arg(long = "policy-config", value_name = "NAME=FILE", value_parser = config_of, requires = "policies")]
     policy_configs: Vec<NamedFile>,
-    /// A file with an EndpointPickerConfig. Its scorers are one more row; its filters and its flow control apply to all rows.
+    /// File with an EndpointPickerConfig. Its scorers are an additional row; its filters and its flow control apply to all rows
     #[arg(long, value_name = "FILE")]
     config_file: Option<PathBuf>,
-    /// What they are compared with.
+    /// Built-in policies to compare with
     #[arg(long, value_enum, value_name = "NAMES", value_delimiter = ',', default_values_t = [BuiltIn::Default, BuiltIn::RoundRobin, BuiltIn::LeastQueue])]
     compare: Vec<BuiltIn>,
     #[command(flatten)]
@@ -73,51 +73,51 @@ struct SimulateArgs {
     output: OutputArgs,
 }
 
-/// The requests, unless there is a trace.
+/// Requests to generate, without a trace
 #[derive(Args, Debug)]
 struct WorkloadArgs {
-    /// The requests that are made up.
+    /// Workload to generate
     #[arg(long, value_enum, value_name = "NAME", default_value_t)]
     workload: WorkloadKind,
-    /// How many.
+    /// Number of requests
     #[arg(long, value_name = "NUMBER", default_value_t = 2_000, value_parser = value_parser!(u64).range(1..=MAX_REQUESTS as u64))]
     requests: u64,
-    /// How many of them arrive in a second, in the mean.
+    /// Mean number of requests per second
     #[arg(long, value_name = "NUMBER", default_value_t = 20.0, value_parser = rate)]
     rate: f64,
-    /// With how many system prompts the conversations of shared-prefix begin.
+    /// Number of system prompts that conversations of shared-prefix begin with
     #[arg(long, value_name = "NUMBER", default_value_t = 16, value_parser = value_parser!(u64).range(1..=100_000))]
     system_prompts: u64,
-    /// What random numbers begin with: equal ones have equal outcomes.
+    /// Seed of random numbers: equal seeds have equal results
     #[arg(long, value_name = "NUMBER", default_value_t = 1)]
     seed: u64,
 }
 
-/// The endpoints.
+/// Endpoints to simulate
 #[derive(Args, Debug)]
 struct FleetArgs {
-    /// How many endpoints there are.
+    /// Number of endpoints
     #[arg(long, value_name = "NUMBER", default_value_t = 8, value_parser = value_parser!(u16).range(1..=4_096))]
     endpoints: u16,
-    /// How many requests each works on at once.
+    /// Maximum number of requests that an endpoint processes at once
     #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = value_parser!(u32).range(1..=100_000))]
     seats: u32,
-    /// How many blocks the KV cache of each has.
+    /// Number of blocks in the KV cache of an endpoint
     #[arg(long, value_name = "NUMBER", default_value_t = 2_048, value_parser = value_parser!(u32).range(1..=10_000_000))]
     kv_blocks: u32,
-    /// How many tokens a block has, of the trace and of the KV cache.
+    /// Number of tokens per block, of the trace and of the KV cache
     #[arg(long, value_name = "NUMBER", default_value_t = 64, value_parser = value_parser!(u32).range(1..=131_072))]
     block_tokens: u32,
-    /// How many microseconds a token of a prompt takes that isn't cached.
+    /// Microseconds per token of a prompt that isn't cached
     #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = value_parser!(u64).range(0..=10_000_000))]
     prefill_us_per_token: u64,
-    /// How many microseconds a token of output takes, for all requests that run together.
+    /// Microseconds per token of output, for all running requests together
     #[arg(long, value_name = "NUMBER", default_value_t = 10_000, value_parser = value_parser!(u64).range(0..=1_000_000_000))]
     decode_us: u64,
-    /// How many more for each of these requests.
+    /// Additional microseconds per running request
     #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = value_parser!(u64).range(0..=1_000_000_000))]
     decode_us_per_running: u64,
-    /// The time between two reports of an endpoint; by default that of the configuration, which is 50ms unless it is set.
+    /// Time between two reports of an endpoint; default: that of the configuration, or 50ms
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     report_interval: Option<Duration>,
 }

@@ -30,10 +30,10 @@ use std::{
 /// The maximum of pods whose nodes are predicted.
 const MAX_PODS: usize = 10_000;
 
-/// How pods are placed.
+/// Placement of pods
 #[derive(Args, Clone, Debug, Default)]
 pub struct PlacementArgs {
-    /// The settings of placements, as `pointsman scheduler-extender --config` takes them: which nodes pods get is predicted by them.
+    /// Settings of placements, as for `pointsman scheduler-extender --config`: they predict the nodes of pods
     #[arg(long, value_name = "FILE", requires = "nodes")]
     placement_config: Option<PathBuf>,
 }

@@ -21,45 +21,47 @@ use std::{path::PathBuf, sync::Arc};
 pub(super) struct PolicyArgs {
     #[command(flatten)]
     host: HostNamespaceArgs,
-    /// This host's name among those of the cluster; by default the pod's or machine's, with the process's number.
+    /// Name of this host, unique in the cluster; default: the name of the pod or machine, with the process ID
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
-    /// The directory that PolicyPlugins with source.file take plugins from.
+    /// Folder of plugins for PolicyPlugins with source.file
     #[arg(long, value_name = "FOLDER")]
     plugin_dir: Option<PathBuf>,
-    /// Another namespace whose ConfigMaps may bring plugins; may be repeated, and * is every one. Whoever may write ConfigMaps there
-    /// runs code in this host's sandbox.
+    /// Additional namespace whose ConfigMaps may contain plugins; may be repeated; * for all namespaces. Whoever may write ConfigMaps there
+    /// runs code in this host's sandbox
     #[arg(long = "plugin-namespace", value_name = "NAMESPACE")]
     plugin_namespaces: Vec<String>,
     #[command(flatten)]
     trust: TrustArgs,
-    /// A shipped ValidationRule that stays enabled, such as hardened-pods; may be repeated. Whoever disables it finds it enabled again.
+    /// Shipped ValidationRule that stays enabled, such as hardened-pods; may be repeated. If it is disabled, the host enables it again
     #[arg(long = "enable-rule", value_name = "NAME", value_parser = shipped_rule)]
     enabled_rules: Vec<String>,
-    /// How updates of plugins get active whose PolicyPlugin doesn't say it: Immediate, Guarded or Shadow. By default those at pod-templating
-    /// and metadata-propagation are Guarded, and others Immediate.
+    /// Update strategy of plugins whose PolicyPlugin specifies none: Immediate, Guarded or Shadow; default: Guarded at pod-templating and
+    /// metadata-propagation, otherwise Immediate
     #[arg(long, value_name = "STRATEGY", value_parser = strategy)]
     update_strategy: Option<UpdateStrategyType>,
-    /// How many services a Guarded update may change without approval where its PolicyPlugin doesn't say it: a number, or percent (10%).
+    /// Maximum number of services that a Guarded update may change without approval if its PolicyPlugin specifies none: a number or a
+    /// percentage (10%)
     #[arg(long, value_name = "NUMBER", value_parser = most, requires = "update_strategy")]
     max_changed: Option<IntOrString>,
-    /// The pods of how many services such an update may restart without approval. By default of none.
+    /// Maximum number of services whose pods such an update may restart without approval; default: none
     #[arg(long, value_name = "NUMBER", value_parser = most, requires = "update_strategy")]
     max_restarting: Option<IntOrString>,
-    /// How many services such an update may let choose another runtime when next asked without approval. By default any number.
+    /// Maximum number of services that such an update may let select another runtime at their next selection without approval; default: no
+    /// limit
     #[arg(long, value_name = "NUMBER", value_parser = most, requires = "update_strategy")]
     max_choices: Option<IntOrString>,
     #[command(flatten)]
     cache: CacheArgs,
 }
 
-/// Whose signatures on plugins count.
+/// Trusted signatures of plugins
 #[derive(Args, Debug)]
 pub(super) struct TrustArgs {
-    /// The folder of the Ed25519 public keys, each a file NAME.pub, whose signatures on plugins are trusted.
+    /// Folder of the trusted Ed25519 public keys that sign plugins, each a file NAME.pub
     #[arg(long, value_name = "FOLDER")]
     trusted_keys: Option<PathBuf>,
-    /// Refuses plugins without a signature by a trusted key. The built-in ones need none.
+    /// Refuse plugins without a signature by a trusted key; built-in plugins need none
     #[arg(long)]
     require_signatures: bool,
 }

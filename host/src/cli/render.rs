@@ -27,18 +27,18 @@ pub(super) struct RenderArgs {
     placement: PlacementArgs,
     #[command(flatten)]
     cache: CacheArgs,
-    /// In which form the objects are printed.
+    /// Output format of the objects
     #[arg(short, long, value_enum, default_value_t = Form::Yaml, value_name = "FORM")]
     output: Form,
 }
 
-/// In which form objects are printed.
+/// Output format of objects
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum Form {
-    /// A document an object.
+    /// One document per object
     #[default]
     Yaml,
-    /// One List of all objects.
+    /// One List of all objects
     Json,
 }
 

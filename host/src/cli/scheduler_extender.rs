@@ -60,56 +60,56 @@ pub(super) struct SchedulerExtenderArgs {
     cache: CacheArgs,
     #[command(flatten)]
     ports: PortArgs,
-    /// A file with the settings of placements, as YAML. It is read again whenever it changes; while it can't be used the former settings decide.
+    /// File with the settings of placements, as YAML. It is reloaded when it changes; while it is invalid, the previous settings stay
+    /// active
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The namespace of the Pointsman controller, whose active policy set decides. While it has none, the built-in policies decide.
+    /// Namespace of the Pointsman controller whose active policy set is used; without one, the built-in policies are used
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     policy_set: String,
     #[command(flatten)]
     trust: TrustArgs,
-    /// How long a policy may take for one pod whose PolicyPlugin doesn't say it. Keep the scheduler's httpTimeout above it.
+    /// Maximum time that a policy may take per pod, if its PolicyPlugin specifies none. Set the scheduler's httpTimeout above it
     #[arg(long, value_name = "DURATION", default_value = "100ms", value_parser = deadline)]
     policy_deadline: Duration,
-    /// The namespace in which model agents report, Pointsman's or OME's. By default policies don't learn how far downloads are.
+    /// Namespace in which model agents report, Pointsman's or OME's; default: policies get no progress of downloads
     #[arg(long, value_name = "NAMESPACE")]
     model_agent_namespace: Option<String>,
-    /// How many of the last placements are recorded, for `pointsman explain pod/NAME`; 0 is none. They take up to 64 MiB of memory.
+    /// Number of placements to record for `pointsman explain pod/NAME`; 0: none. They take up to 64 MiB of memory
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(..=100_000))]
     record_placements: u32,
-    /// Whether the pods of a gang that have nodes are deleted if the others find none in time, so that their controller creates them anew and the
-    /// gang starts over. Pods without a controller are gone for good. A gang with a Ready pod, or one that has been whole, is never touched.
+    /// Delete the pods of a gang that have nodes if the others find none in time, so that their controller recreates them and the gang
+    /// starts over. Pods without a controller are not recreated. A gang with a Ready pod, or one that has been complete, is never dissolved
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     dissolve_gangs: bool,
-    /// This extender's name in events; by default the pod's or machine's, with the process's number.
+    /// Name of this extender in events; default: the name of the pod or machine, with the process ID
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     identity: Option<String>,
-    /// What is logged: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. `/log-level` changes it while the extender
-    /// runs.
+    /// Log filter: error, warn, info, debug, trace, or a filter such as info,pointsman=debug. `/log-level` changes it at runtime
     #[arg(long, value_name = "FILTER", env = "POINTSMAN_LOG", default_value = "info")]
     log_level: String,
-    /// How it is logged.
+    /// Format of the log
     #[arg(long, value_enum, default_value_t = LogFormat::Json)]
     log_format: LogFormat,
 }
 
-/// Where the extender answers.
+/// Addresses and ports of the extender
 #[derive(Args, Debug)]
 struct PortArgs {
-    /// Where schedulers ask. By default only one in the same pod reaches it; for any other, use --secure-serving.
+    /// Address and port for schedulers. By default, only a scheduler in the same pod reaches it; for any other, use --secure-serving
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9404")]
     bind: SocketAddr,
-    /// Whether schedulers ask by TLS.
+    /// Serve schedulers with TLS
     #[arg(long, value_name = "BOOL", default_value_t = false, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     secure_serving: bool,
-    /// The folder of the certificate that schedulers are shown: tls.crt and tls.key. By default the extender makes one for itself, which a
-    /// scheduler accepts whose configuration names no CA.
+    /// Folder with the certificate for schedulers: tls.crt and tls.key. Default: the extender generates one, which a scheduler accepts if
+    /// its configuration specifies no CA
     #[arg(long, value_name = "FOLDER", requires = "secure_serving")]
     cert_path: Option<PathBuf>,
-    /// A file of CAs, as PEM: only schedulers with a certificate that one of them has signed are answered.
+    /// PEM file with CAs; only schedulers with a certificate signed by one of them are served
     #[arg(long, value_name = "FILE", requires = "secure_serving")]
     client_ca: Option<PathBuf>,
-    /// Where /healthz, /readyz, /metrics and /placements are answered.
+    /// Address and port that serve /healthz, /readyz, /metrics and /placements
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
 }

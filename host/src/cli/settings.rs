@@ -9,50 +9,50 @@ use pointsman_core::world::adopted::is_object_name;
 use std::time::Duration;
 use tokio::time::sleep;
 
-/// What names of Services end with.
+/// Domain of Services
 #[derive(Args, Clone, Debug)]
 pub(super) struct ClusterDomainArgs {
-    /// The cluster's own domain.
+    /// DNS domain of the cluster
     #[arg(long, value_name = "DOMAIN", default_value = "cluster.local")]
     pub(super) cluster_domain: String,
 }
 
-/// What an administrator sets for all subjects.
+/// Settings of all subjects
 #[derive(Args, Clone, Debug)]
 pub(super) struct SettingsArgs {
-    /// The Gateway that services are reached through from outside. Without one they are reached within the cluster.
+    /// Gateway that exposes services outside the cluster; default: services are exposed only within the cluster
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = place, requires = "ingress_domain")]
     gateway: Option<(String, String)>,
-    /// The domain of the host names there: a service is NAME.NAMESPACE.DOMAIN.
+    /// Domain of the host names of services: NAME.NAMESPACE.DOMAIN
     #[arg(long, value_name = "DOMAIN", requires = "gateway")]
     ingress_domain: Option<String>,
     #[command(flatten)]
     cluster: ClusterDomainArgs,
-    /// Where LLMInferenceServiceConfigs are that services of every namespace can build on.
+    /// Namespace of LLMInferenceServiceConfigs that services of all namespaces can use
     #[arg(long, value_name = "NAMESPACE", default_value = HOST_NAMESPACE)]
     config_namespace: String,
-    /// The Prometheus that KEDA asks how many replicas an LLMInferenceService with scaling.wva.keda is to have.
+    /// Prometheus that KEDA queries for the number of replicas of an LLMInferenceService with scaling.wva.keda
     #[arg(long, value_name = "URL", value_parser = url)]
     prometheus: Option<String>,
-    /// The registry, with a path if it has one, that images come from which no user names: those of the presets, and those that download
-    /// models. ghcr.io/llm-d/llm-d-inference-scheduler becomes REGISTRY/llm-d/llm-d-inference-scheduler.
+    /// Registry, optionally with a path, of images that no user specifies: those of the presets, and those that download models.
+    /// ghcr.io/llm-d/llm-d-inference-scheduler becomes REGISTRY/llm-d/llm-d-inference-scheduler
     #[arg(long, value_name = "REGISTRY", value_parser = registry)]
     image_mirror: Option<String>,
-    /// The endpoint picker that schedules the requests of LLMInferenceServices with router.scheduler: pointsman or llm-d. Services that have
-    /// one keep it, and the annotation pointsman.dev/scheduler of a service takes precedence.
+    /// Endpoint picker that schedules the requests of LLMInferenceServices with router.scheduler: pointsman or llm-d. Services that have
+    /// one keep it, and the annotation pointsman.dev/scheduler of a service takes precedence
     #[arg(long, value_name = "NAME", default_value = Scheduler::default().word(), value_parser = scheduler)]
     scheduler: Scheduler,
-    /// Give services that have another scheduler the one of --scheduler too, a few at a time (--pace).
+    /// Replace the scheduler of services that have another one than --scheduler, a few at a time (--pace)
     #[arg(long)]
     replace_schedulers: bool,
-    /// The image of this project, which its endpoint pickers run. By default the host's own, as its pod has it.
+    /// Image of Pointsman, which its endpoint pickers run; default: the image of the host's own pod
     #[arg(long, value_name = "IMAGE", env = "POINTSMAN_PICKER_IMAGE")]
     picker_image: Option<String>,
-    /// The scheduler of pods whose template names none, such as pointsman. New workloads get it, and those that exist once their template changes
-    /// for another reason: the flag restarts no pod. Pods of Knative, of InferenceModels and of endpoint pickers don't get it.
+    /// Scheduler of pods whose template specifies none, such as pointsman. New workloads get it, and existing ones when their template
+    /// changes for another reason: the flag restarts no pod. Pods of Knative, of InferenceModels and of endpoint pickers don't get it
     #[arg(long, value_name = "NAME", value_parser = scheduler_name)]
     pod_scheduler: Option<String>,
-    /// The image with genai-bench, which BenchmarkJobs run.
+    /// Image with genai-bench, which BenchmarkJobs run
     #[arg(long, value_name = "IMAGE", default_value = BENCHMARK_IMAGE)]
     benchmark_image: String,
 }

@@ -7,11 +7,12 @@ use opentelemetry_sdk::trace::SdkTracer;
 
 #[derive(Args, Debug)]
 pub(super) struct TracesArgs {
-    /// The collector to which traces are sent by OTLP over HTTP, such as http://collector.monitoring:4318; the path /v1/traces is added. By
-    /// default none are.
+    /// Collector that traces are sent to by OTLP over HTTP, such as http://collector.monitoring:4318; the path /v1/traces is added.
+    /// Default: no traces
     #[arg(long, value_name = "URL", env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
     otlp_endpoint: Option<String>,
-    /// The part of all traces that are sent: 1, the default, is each, and 0.1 one in ten. Where a trace has begun elsewhere, that decides.
+    /// Ratio of traces that are sent: 1, the default, is all, and 0.1 one in ten. For a trace that has begun elsewhere, that decision
+    /// applies
     #[arg(long, value_name = "RATIO", env = "OTEL_TRACES_SAMPLER_ARG")]
     otlp_sample: Option<String>,
 }

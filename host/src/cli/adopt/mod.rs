@@ -33,28 +33,29 @@ const TRIES: usize = 10;
 #[derive(Args, Debug)]
 #[allow(clippy::struct_excessive_bools)] // Each is a flag of its own.
 pub(super) struct AdoptArgs {
-    /// A service, such as inferenceservice/llama-chat or isvc/llama-chat; may be repeated.
+    /// Service to adopt, such as inferenceservice/llama-chat or isvc/llama-chat; may be repeated
     #[arg(value_name = "KIND/NAME", required_unless_present = "all", conflicts_with_all = ["all", "all_namespaces"])]
     subjects: Vec<String>,
-    /// All services of the namespace.
+    /// Adopt all services of the namespace
     #[arg(long)]
     all: bool,
-    /// Their namespace.
+    /// Namespace of the services
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default", conflicts_with = "all_namespaces")]
     namespace: String,
-    /// With --all: the services of all namespaces.
+    /// With --all: adopt the services of all namespaces
     #[arg(short = 'A', long, requires = "all")]
     all_namespaces: bool,
-    /// Does it. Otherwise it only tells what would be done.
+    /// Write the changes; default: only print them
     #[arg(long)]
     yes: bool,
-    /// Gives the services back to the controller that they were taken over from.
+    /// Release the services to the controller that they were adopted from
     #[arg(long, conflicts_with_all = ["new_templates", "force"])]
     back: bool,
-    /// Makes the pods anew at once, as the policies say. Otherwise they stay until something else is asked for.
+    /// Recreate the pods immediately, from the templates of the policies; default: pods stay until their template changes for another
+    /// reason
     #[arg(long)]
     new_templates: bool,
-    /// Takes over even what the other controller has written only just now.
+    /// Adopt even a service that the other controller has just written
     #[arg(long)]
     force: bool,
     #[command(flatten)]

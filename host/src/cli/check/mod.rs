@@ -48,10 +48,10 @@ pub(super) struct CheckArgs {
     offline: OfflineArgs,
     #[command(flatten)]
     cache: CacheArgs,
-    /// Takes the files for all that there is: rules that look up models, runtimes and other services are judged by them.
+    /// Treat the files as complete: rules that look up models, runtimes and other services use only the files
     #[arg(long)]
     complete: bool,
-    /// Takes warnings for errors: the exit code is 1 where there is one.
+    /// Treat warnings as errors: exit with 1 if there is one
     #[arg(long)]
     strict: bool,
     #[command(flatten)]

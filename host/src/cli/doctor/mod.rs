@@ -28,8 +28,8 @@ use std::{error::Error, path::PathBuf, process::ExitCode};
 pub(super) struct DoctorArgs {
     #[command(flatten)]
     host: HostNamespaceArgs,
-    /// Also write what a support case needs to this archive, a .tar.gz that doesn't exist yet, and list what is in it: the findings,
-    /// versions, objects without Secrets, and the log, metrics and readiness of each host.
+    /// Archive to write for a support case, a .tar.gz that doesn't exist yet; its contents are listed: the findings, versions, objects
+    /// without Secrets, and the log, metrics and readiness of each host
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
     #[command(flatten)]

@@ -19,27 +19,27 @@ use pointsman_sandbox::engine::Engines;
 use std::{path::PathBuf, sync::Arc, time::Duration};
 use tokio::sync::watch;
 
-/// What scores endpoints before the configuration's scorers.
+/// Policy that scores endpoints before the configuration's scorers
 #[derive(Args, Debug)]
 pub(super) struct PolicyArgs {
-    /// A plugin at scheduling-scoring that scores endpoints in place of the configuration's scorers. It is loaded again whenever the file
-    /// changes; while it can't be loaded the former one decides, and where it gives no answer the configuration's scorers do.
+    /// Plugin at scheduling-scoring that scores endpoints instead of the configuration's scorers. It is reloaded when the file changes;
+    /// while it can't be loaded, the previous one stays active. If it returns no scores, the configuration's scorers are used
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// The same in the key plugin.wasm of a ConfigMap of the pool's namespace, with its configuration in the key config.yaml. May be repeated
-    /// for a plugin in several parts, in their order. Until it can be loaded, the configuration's scorers decide.
+    /// ConfigMap of the pool's namespace with such a plugin in the key plugin.wasm, and its configuration in the key config.yaml. May be
+    /// repeated for a plugin in several parts, in order. Until it can be loaded, the configuration's scorers are used
     #[arg(long = "policy-config-map", value_name = "NAME", conflicts_with = "policy")]
     policy_config_maps: Vec<String>,
-    /// A file with the policy's configuration, as JSON or YAML.
+    /// File with the policy's configuration, in JSON or YAML
     #[arg(long, value_name = "FILE", requires = "policy")]
     policy_config: Option<PathBuf>,
-    /// The namespace of a Pointsman controller. The PolicyPlugins of its active policy set that are bound at scheduling-scoring, and want
-    /// features of endpoints, score endpoints; a plugin of --policy or --policy-config-map counts before them.
+    /// Namespace of a Pointsman controller. The PolicyPlugins of its active policy set that are bound at scheduling-scoring and request
+    /// features of endpoints score endpoints; a plugin of --policy or --policy-config-map takes precedence
     #[arg(long, value_name = "NAMESPACE")]
     policy_set: Option<String>,
     #[command(flatten)]
     trust: TrustArgs,
-    /// How long a policy may take for one request.
+    /// Maximum time that a policy may take for one request
     #[arg(long, value_name = "DURATION", default_value = "500us", value_parser = deadline)]
     policy_deadline: Duration,
 }

@@ -32,17 +32,18 @@ const MAX_NAME_BYTES: usize = 253;
 
 #[derive(Args, Debug)]
 pub(super) struct PoolArgs {
-    /// The InferencePool whose endpoints are picked.
+    /// InferencePool whose endpoints are picked
     #[arg(long, value_name = "NAME", required_unless_present = "pools")]
     pool_name: Option<String>,
-    /// Its namespace. With --pool, that of pools without one, and of the ConfigMaps of --policy-config-map.
+    /// Namespace of the InferencePool. With --pool: namespace of pools without one, and of the ConfigMaps of --policy-config-map
     #[arg(long, value_name = "NAME", env = "NAMESPACE", default_value = "default")]
     pool_namespace: String,
-    /// Its API group; by default inference.networking.k8s.io, or inference.networking.x-k8s.io where only that has a pool of the name.
+    /// API group of the InferencePool; default: inference.networking.k8s.io, or inference.networking.x-k8s.io if only that has a pool of
+    /// this name
     #[arg(long, value_name = "GROUP")]
     pool_group: Option<PoolGroup>,
-    /// An InferencePool and the port where proxies ask about it, instead of --pool-name and --grpc-port; may be repeated, up to 64 times. The
-    /// pools share all other flags.
+    /// InferencePool and the port for its proxies, instead of --pool-name and --grpc-port; may be repeated, up to 64 times. The pools share
+    /// all other flags
     #[arg(long = "pool", value_name = "[NAMESPACE/]NAME:PORT", conflicts_with_all = ["pool_name", "grpc_port"])]
     pools: Vec<PoolPort>,
 }

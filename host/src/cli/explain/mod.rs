@@ -25,43 +25,43 @@ use std::process::ExitCode;
 pub(super) struct ExplainArgs {
     #[command(subcommand)]
     other: Option<Other>,
-    /// A subject of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat; or a pod, such as pod/llama-chat-0. Without one, the
-    /// subjects in the files.
+    /// Subject of the cluster, such as inferenceservice/llama-chat or isvc/llama-chat; or a pod, such as pod/llama-chat-0. Default: the
+    /// subjects in the files
     #[arg(value_name = "KIND/NAME", conflicts_with_all = ["files", "without", "only", "plugin_dir", "nodes"])]
     subject: Option<String>,
     #[command(flatten)]
     part: PartArgs,
-    /// Of a pod: the scheduler extender's port of --listen, such as 127.0.0.1:8080 after `kubectl port-forward`; may be repeated. By default the
-    /// API server asks the extenders in the host's namespace.
+    /// For a pod: the scheduler extender's port of --listen, such as 127.0.0.1:8080 after `kubectl port-forward`; may be repeated. Default:
+    /// the extenders in the host's namespace, through the API server
     #[arg(long, value_name = "ADDRESS:PORT", requires = "subject")]
     extender: Vec<String>,
     #[command(flatten)]
     view: ViewArgs,
 }
 
-/// What is printed in the place of a summary.
+/// Output instead of a summary
 #[derive(Args, Debug)]
 #[group(multiple = false)]
 struct PartArgs {
-    /// Print everything that was decided: each change of a pod's template, each label and annotation, all conditions.
+    /// Print all decisions: each change of a pod's template, each label and annotation, all conditions
     #[arg(long)]
     all: bool,
-    /// Print the labels and annotations of each object, with the layer that each comes from and the plugin that set it.
+    /// Print the labels and annotations of each object, each with its layer and the plugin that set it
     #[arg(long)]
     labels: bool,
-    /// Print what concerns one pod of the subject: its state, what makes it, and why it went to its node.
+    /// Print one pod of the subject: its state, the object that creates it, and the reason for its node
     #[arg(long, value_name = "NAME", requires = "subject")]
     pod: Option<String>,
     /// Print who requested a field of the planned objects or of their pods and which plugin set it, such as spec.containers[0].args,
-    /// spec.template.spec.containers[main].image or spec.replicas.
+    /// spec.template.spec.containers[main].image or spec.replicas
     #[arg(long, value_name = "FIELD")]
     why: Option<FieldPath>,
 }
 
-/// What else is explained.
+/// Other things to explain
 #[derive(Debug, Subcommand)]
 enum Other {
-    /// Explain why an endpoint picker sent a request where it did, from what the picker has recorded
+    /// Explain why an endpoint picker sent a request to its endpoint, from the picker's records
     Request(request::RequestArgs),
 }
 

@@ -15,16 +15,16 @@ use tokio::{runtime::Handle, task::spawn_blocking};
 /// The largest entry of a Secret.
 const MAX_ENTRY: u64 = 1 << 20;
 
-/// How a source is accessed.
+/// Access to a source
 #[derive(Args, Debug)]
 pub(super) struct AccessArgs {
-    /// A setting as in `storage.parameters` of a model, such as region=eu-west-1. Can be repeated.
+    /// Setting as in `storage.parameters` of a model, such as region=eu-west-1; may be repeated
     #[arg(long = "parameter", value_name = "NAME=VALUE", value_parser = parameter)]
     parameters: Vec<(String, String)>,
-    /// A folder with the entries of the Secret of `storage.key`, a file each, such as `token`.
+    /// Folder with the entries of the Secret of `storage.key`, one file per entry, such as `token`
     #[arg(long, value_name = "FOLDER")]
     secret: Option<PathBuf>,
-    /// Reads sources on loopback addresses too.
+    /// Allow sources on loopback addresses
     #[arg(long)]
     allow_loopback: bool,
 }

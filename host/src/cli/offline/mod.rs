@@ -31,35 +31,35 @@ use pointsman_core::{
 };
 use std::{collections::BTreeSet, num::NonZero, path::PathBuf, sync::Arc, thread};
 
-/// What is read, and how the cluster is that isn't there.
+/// Files to read, and the simulated cluster
 #[derive(Args, Clone, Debug)]
 pub struct OfflineArgs {
-    /// A file of Kubernetes objects in YAML or JSON, a folder of such files (*.yaml, *.yml, *.json, those in folders below too), or -
-    /// for standard input; may be repeated. A model without a status is taken as Ready.
+    /// File of Kubernetes objects in YAML or JSON, folder of such files (*.yaml, *.yml, *.json, including subfolders), or - for standard
+    /// input; may be repeated. A model without a status counts as Ready
     #[arg(short, long = "file", value_name = "FILE|FOLDER|-")]
     pub(super) files: Vec<PathBuf>,
-    /// The namespace of objects that name none.
+    /// Namespace of objects that specify none
     #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
     pub(super) namespace: String,
-    /// A kind that the cluster lacks, such as httproutes.gateway.networking.k8s.io; may be repeated. By default only llm-d's
-    /// inferenceobjectives.llm-d.ai is missing.
+    /// Kind that the cluster lacks, such as httproutes.gateway.networking.k8s.io; may be repeated. Default: only llm-d's
+    /// inferenceobjectives.llm-d.ai
     #[arg(long, value_name = "PLURAL.GROUP", value_parser = neighbour)]
     pub(super) without: Vec<&'static Resource>,
-    /// Only this service; may be repeated.
+    /// Only this service; may be repeated
     #[arg(long = "for", value_name = "NAMESPACE/NAME", value_parser = super::settings::place)]
     pub(super) only: Vec<(String, String)>,
     #[command(flatten)]
     pub(super) host: HostNamespaceArgs,
-    /// A file with the nodes of a cluster, and with pods that take of them, as `kubectl get nodes,pods -A -o yaml` writes them; may be repeated.
-    /// InferenceModels are admitted by simulation, and who has memory where is printed. Without it each is planned as if it had. `render` also
-    /// prints which nodes the pods would get.
+    /// File with the nodes of a cluster, and with pods that use their resources, as written by `kubectl get nodes,pods -A -o yaml`; may be
+    /// repeated. The admission of InferenceModels is simulated, and their reservations of memory are printed; otherwise each is planned as
+    /// if it had memory. `render` also prints the nodes of the pods
     #[arg(long = "nodes", value_name = "FILE|FOLDER")]
     pub(super) nodes: Vec<PathBuf>,
-    /// The folder with the files of a BaseModel or ClusterBaseModel; may be repeated. What its spec leaves unset is filled in from them, as in a
-    /// cluster.
+    /// Folder with the files of a BaseModel or ClusterBaseModel; may be repeated. Fields that its spec leaves unset are filled from the
+    /// files, as in a cluster
     #[arg(long, value_name = "NAME=FOLDER")]
     pub(super) model_files: Vec<ModelFolder>,
-    /// The folder of plugins that PolicyPlugins take from source.file; by default that of the file that the PolicyPlugin is in.
+    /// Folder of plugins for PolicyPlugins with source.file; default: the folder of the PolicyPlugin's file
     #[arg(long, value_name = "FOLDER")]
     pub(super) plugin_dir: Option<PathBuf>,
     #[command(flatten)]

@@ -21,13 +21,13 @@ use std::{path::PathBuf, process::ExitCode};
 pub(super) struct BenchArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// Files of golden cases; those that expect an error aren't measured.
+    /// Files of golden cases; those that expect an error aren't measured
     #[arg(required = true)]
     cases: Vec<PathBuf>,
-    /// Only the case of this name.
+    /// Only the case of this name
     #[arg(long, value_name = "NAME")]
     case: Option<String>,
-    /// How often each question is asked.
+    /// Number of calls per case
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
     calls: u32,
     #[command(flatten)]

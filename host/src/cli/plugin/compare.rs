@@ -46,44 +46,45 @@ use tokio::task::block_in_place;
     mut_arg("without", |arg| arg.requires("files")),
     mut_arg("plugin_dir", |arg| arg.requires("files")),
     mut_arg("nodes", |arg| arg.requires("files")),
-    after_help = "Exit code: 0 if nothing changes, 2 if something does, 1 if that can't be told."
+    after_help = "Exit code: 0 if nothing changes, 2 if something does, 1 if the comparison fails."
 )]
 pub(super) struct DiffArgs {
-    /// The plugin that would decide: a component, or a core module that carries its interfaces; as it is or compressed with gzip. Services
-    /// in files (-f) count as running as they are.
+    /// Plugin to compare: a component, or a core module that embeds its interfaces; uncompressed or compressed with gzip. Services in files
+    /// (-f) count as running unchanged
     file: Option<PathBuf>,
-    /// A plugin in a ConfigMap of the cluster, or in several whose first is this one.
+    /// ConfigMap of the cluster with the plugin, or the first of several with its parts
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = settings::place, conflicts_with = "files")]
     config_map: Option<(String, String)>,
-    /// The policy set that is to decide next.
+    /// Compare the candidate, the policy set that becomes active next
     #[arg(long, conflicts_with = "files")]
     candidate: bool,
-    /// Any policy set of the cluster, by its name or digest.
+    /// Policy set of the cluster to compare: its name or digest
     #[arg(long, value_name = "NAME", conflicts_with = "files")]
     set: Option<String>,
-    /// The PolicyPlugin whose bytes these would be; a new one, if there is none of that name.
+    /// PolicyPlugin that would use this plugin; a new one if none has this name
     #[arg(long, required_unless_present_any = ["candidate", "set"], conflicts_with_all = ["candidate", "set"])]
     name: Option<String>,
-    /// A policy point that the plugin is asked at; may be repeated. By default as the PolicyPlugin has it: at first all that it answers.
+    /// Policy point to call the plugin at; may be repeated. Default: as in the PolicyPlugin; for a new one, all that the plugin implements
     #[arg(long = "point", value_name = "POINT", value_parser = super::point, conflicts_with_all = ["candidate", "set"])]
     points: Vec<PolicyPoint>,
-    /// Where the plugin stands in line; lower numbers are asked first. By default as the PolicyPlugin has it, or 100.
+    /// Position of the plugin; plugins with lower numbers are called first. Default: as in the PolicyPlugin, or 100
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000), conflicts_with_all = ["candidate", "set"])]
     order: Option<i32>,
-    /// Extend or Replace: then plugins before it aren't asked.
+    /// Extend, or Replace: then plugins before it aren't called
     #[arg(long, value_parser = mode, conflicts_with_all = ["candidate", "set"])]
     mode: Option<PluginMode>,
-    /// The configuration: a JSON object, or a file with one in YAML or JSON. By default as the PolicyPlugin has it.
+    /// Configuration: a JSON object, or a file with one in YAML or JSON; default: as in the PolicyPlugin
     #[arg(long, value_name = "FILE|JSON", conflicts_with_all = ["candidate", "set"])]
     config: Option<String>,
-    /// Recorded placements in the place of services: a file with an answer of a scheduler extender's /placements, or - for standard input.
+    /// Recorded placements to compare instead of services: a file with a response of a scheduler extender's /placements, or - for standard
+    /// input
     #[arg(long, value_name = "FILE|-", conflicts_with = "extender")]
     placements: Option<PathBuf>,
-    /// The placements that a scheduler extender has recorded, in the place of services: its port of --listen, such as 127.0.0.1:8080 after
-    /// `kubectl port-forward`; may be repeated.
+    /// Scheduler extender whose recorded placements to compare instead of services: its port of --listen, such as 127.0.0.1:8080 after
+    /// `kubectl port-forward`; may be repeated
     #[arg(long, value_name = "ADDRESS:PORT")]
     extender: Vec<String>,
-    /// Names what changes, and leaves out how; of placements it prints the numbers alone.
+    /// Print the names of changed objects without the changes; for placements, only the numbers
     #[arg(long)]
     summary: bool,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use std::{collections::BTreeSet, process::ExitCode};
 
 #[derive(Args, Debug)]
 pub(super) struct DeleteArgs {
-    /// PolicyPlugin to delete, with the ConfigMaps that hold its bytes
+    /// PolicyPlugin to delete, with its ConfigMaps
     name: String,
     /// Print what would be deleted, and delete nothing
     #[arg(long)]

@@ -21,10 +21,10 @@ use std::{
     sync::Arc,
 };
 
-/// Which plugin is meant.
+/// Plugin file to use
 #[derive(Args, Debug)]
 pub(super) struct FileArgs {
-    /// The plugin: a component, or a core module that carries its interfaces; as it is or compressed with gzip.
+    /// Plugin: a component, or a core module that embeds its interfaces; uncompressed or compressed with gzip
     file: PathBuf,
     #[command(flatten)]
     cache: CacheArgs,

@@ -23,13 +23,13 @@ const APPROVAL_NEEDED: &str = "ApprovalNeeded";
 /// The reasons of Ready by which a candidate gets no further without somebody's word.
 const FINAL_REASONS: [&str; 3] = [APPROVAL_NEEDED, "Held", "OnlyTried"];
 
-/// How a command waits for a digest to decide.
+/// Time to wait for an active digest, and approval
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct WaitArgs {
-    /// Seconds to wait until the plugin decides; 0 does not wait
+    /// Seconds to wait until the plugin is active; 0: don't wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(super) wait: u64,
-    /// Approve the update if it waits for an approval, whatever it changes: also if no plan can be made any more
+    /// Approve the update if it waits for an approval, regardless of its changes and even if no plan can be computed
     #[arg(long)]
     pub(super) force: bool,
 }

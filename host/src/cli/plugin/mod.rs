@@ -29,23 +29,24 @@ pub(super) struct PluginArgs {
 
 #[derive(Debug, Subcommand)]
 enum PluginCommand {
-    /// Tells what a plugin is. Exit code 1 if it is none.
+    /// Inspect a plugin file; exit with 1 if it isn't one
     Inspect(inspect::InspectArgs),
-    /// Asks a plugin the questions of golden cases and compares its answers. Exit code 1 if one differs.
+    /// Run a plugin on golden cases and compare the results; exit with 1 if one differs
     Test(test::TestArgs),
-    /// Measures how long a plugin takes to answer the questions of golden cases.
+    /// Measure how long a plugin takes for golden cases
     Bench(bench::BenchArgs),
-    /// Write a new plugin's project: policy, golden cases, PolicyPlugin, README
+    /// Create a project for a new plugin: policy, golden cases, PolicyPlugin, README
     New(new::NewArgs),
-    /// Tells what a plugin would change: on a cluster's services, on those in files, or on recorded placements. Exit code 2 if something changes.
+    /// Compare a plugin's changes with the active set: on a cluster's services, on services in files, or on recorded placements; exit with
+    /// 2 if something changes
     Diff(Box<compare::DiffArgs>),
-    /// Brings a plugin into a cluster: ConfigMaps, and the PolicyPlugin that binds them.
+    /// Push a plugin into a cluster: its ConfigMaps, and the PolicyPlugin that binds them
     Push(Box<push::PushArgs>),
-    /// Tells how the plugins in a cluster are.
+    /// Show plugin status
     Status(status::StatusArgs),
-    /// Goes back to a revision of a plugin that is kept, and stays there.
+    /// Roll back a plugin to a retained revision, and pin it
     Rollback(rollback::RollbackArgs),
-    /// Delete a plugin: the PolicyPlugin, and the ConfigMaps that hold its bytes
+    /// Delete a plugin: the PolicyPlugin and its ConfigMaps
     Delete(delete::DeleteArgs),
 }
 

@@ -28,37 +28,37 @@ const KEY: &str = "plugin.wasm";
 pub(super) struct PushArgs {
     #[command(flatten)]
     file: FileArgs,
-    /// The name of the PolicyPlugin and of the first ConfigMap.
+    /// Name of the PolicyPlugin and of the first ConfigMap
     #[arg(long)]
     name: String,
     #[command(flatten)]
     host: HostNamespaceArgs,
-    /// Namespace of the ConfigMaps, one that the host takes plugins from; by default the host's own
+    /// Namespace of the ConfigMaps, one that the host accepts plugins from; default: the host's own
     #[arg(long, value_name = "NAMESPACE")]
     source_namespace: Option<String>,
-    /// A policy point that the plugin is asked at; may be repeated. By default all that it answers.
+    /// Policy point to call the plugin at; may be repeated. Default: all that it implements
     #[arg(long = "point", value_name = "POINT", value_parser = super::point)]
     points: Vec<PolicyPoint>,
-    /// Where the plugin stands in line; lower numbers are asked first.
+    /// Position of the plugin; plugins with lower numbers are called first
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(1..=1000))]
     order: Option<i32>,
-    /// Replace: plugins before it aren't asked.
+    /// Extend, or Replace: then plugins before it aren't called
     #[arg(long, value_enum, ignore_case = true)]
     mode: Option<Mode>,
-    /// The configuration: a JSON object, or a file with one in YAML or JSON.
+    /// Configuration: a JSON object, or a file with one in YAML or JSON
     #[arg(long, value_name = "FILE|JSON")]
     config: Option<String>,
-    /// How updates of the plugin get active: at once, within bounds or after an approval, or never (only tried). By default as the host is
-    /// configured.
+    /// How updates of the plugin become active: immediately, within limits or after an approval, or never (compared only). Default: as the
+    /// host is configured
     #[arg(long, value_enum, ignore_case = true)]
     strategy: Option<Strategy>,
-    /// Remove the pin that a rollback has set: these bytes are taken
+    /// Remove the pin that a rollback has set, so that this plugin can become active
     #[arg(long)]
     unpin: bool,
-    /// Writes nothing, and needs no cluster.
+    /// Print the objects, and write nothing; needs no cluster
     #[arg(long)]
     dry_run: bool,
-    /// Yaml prints the objects themselves.
+    /// Output format; yaml prints the objects
     #[arg(short, long, value_enum, default_value_t = Form::Text, value_name = "FORM")]
     output: Form,
     #[command(flatten)]

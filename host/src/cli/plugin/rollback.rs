@@ -25,13 +25,13 @@ const MAX_ROLLED_BACK: usize = 16;
 pub(super) struct RollbackArgs {
     /// PolicyPlugin to roll back
     name: String,
-    /// Digest to go back to, or its beginning; by default the newest revision that is not known to fail
+    /// Digest to roll back to, or its beginning; default: the newest revision that is not known to fail
     #[arg(long, value_name = "DIGEST", conflicts_with = "resume")]
     to: Option<String>,
-    /// Remove the pin: the plugin's source decides again
+    /// Remove the pin, so that the plugin's source can become active again
     #[arg(long, alias = "undo")]
     resume: bool,
-    /// Print the revision that the plugin would go back to, and write nothing
+    /// Print the revision that the plugin would roll back to, and write nothing
     #[arg(long, conflicts_with = "resume")]
     dry_run: bool,
     #[command(flatten)]

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct StatusArgs {
-    /// Only this PolicyPlugin, in detail.
+    /// Only this PolicyPlugin, in detail
     name: Option<String>,
     #[command(flatten)]
     host: HostNamespaceArgs,

@@ -20,18 +20,18 @@ use std::{
 
 #[derive(Args, Debug)]
 pub(super) struct ApproveArgs {
-    /// Candidate: its number, its name, or the beginning of its digest. Required, so that you approve what you have seen
+    /// Candidate to approve: its number, its name, or the beginning of its digest. Required, so that you approve what you have seen
     name: String,
-    /// Approve before the comparison with the live subjects is done, without knowing what changes
+    /// Approve before the comparison with the live subjects is done, without knowing the changes
     #[arg(long)]
     unseen: bool,
-    /// Seconds to wait until the set decides; 0 does not wait
+    /// Seconds to wait until the set is active; 0: don't wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
     /// Watch the rollout until no restart is queued
     #[arg(long)]
     watch: bool,
-    /// Seconds after which watching ends with an error; by default it doesn't
+    /// Seconds after which watching fails; default: no limit
     #[arg(long, value_name = "SECONDS", requires = "watch")]
     timeout: Option<u64>,
     #[command(flatten)]

@@ -16,9 +16,9 @@ use std::process::ExitCode;
 
 #[derive(Args, Debug)]
 pub(super) struct HistoryArgs {
-    /// Show one set in full: its number, its name, or the beginning of its digest
+    /// Show one set in detail: its number, its name, or the beginning of its digest
     name: Option<String>,
-    /// List every changed subject, not only the first ones
+    /// List all changed subjects; default: only the first ones
     #[arg(long, requires = "name")]
     subjects: bool,
     #[command(flatten)]

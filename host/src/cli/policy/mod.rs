@@ -33,11 +33,11 @@ pub(super) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum PolicyCommand {
-    /// List the policy sets, newest first, or show one in full
+    /// List the policy sets, newest first, or show one in detail
     History(history::HistoryArgs),
     /// Approve a candidate that exceeds the limits of its plugins
     Approve(approve::ApproveArgs),
-    /// Roll back to a previous set, and keep it whatever the PolicyPlugins say
+    /// Roll back to a previous set, and keep it active regardless of the PolicyPlugins
     Rollback(pace::RollbackArgs),
     /// Pause the rollout
     Pause(pace::PauseArgs),
@@ -55,7 +55,7 @@ pub(super) async fn run(args: PolicyArgs) -> Result<ExitCode> {
     }
 }
 
-/// The sets of a cluster.
+/// Policy sets of a cluster
 #[derive(Args, Debug)]
 struct SetsArgs {
     #[command(flatten)]

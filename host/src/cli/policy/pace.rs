@@ -35,21 +35,21 @@ pub(super) struct ResumeArgs {
 
 #[derive(Args, Debug)]
 pub(super) struct RollbackArgs {
-    /// Set to go back to: its name, or the beginning of its digest; by default the one before the active set
+    /// Set to roll back to: its name, or the beginning of its digest; default: the one before the active set
     name: Option<String>,
-    /// The same
+    /// Set to roll back to, as a flag
     #[arg(long, value_name = "NAME", conflicts_with = "name")]
     to: Option<String>,
-    /// Print the set that would decide, and write nothing
+    /// Print the set that would become active, and write nothing
     #[arg(long, conflicts_with = "watch")]
     dry_run: bool,
-    /// Seconds to wait until the set decides; 0 does not wait
+    /// Seconds to wait until the set is active; 0: don't wait
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     wait: u64,
     /// Watch the rollout until no restart is queued
     #[arg(long)]
     watch: bool,
-    /// Seconds after which watching ends with an error; by default it doesn't
+    /// Seconds after which watching fails; default: no limit
     #[arg(long, value_name = "SECONDS", requires = "watch")]
     timeout: Option<u64>,
     #[command(flatten)]

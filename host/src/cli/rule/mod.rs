@@ -15,7 +15,7 @@ pub(super) struct RuleArgs {
 
 #[derive(Debug, Subcommand)]
 enum RuleCommand {
-    /// Asks rules about the objects of golden cases and compares their verdicts. Exit code 1 if one differs.
+    /// Run rules on the objects of golden cases and compare the verdicts; exit with 1 if one differs
     Test(test::TestArgs),
 }
 

@@ -38,8 +38,8 @@ use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
 #[derive(Args, Debug)]
 pub(super) struct TestArgs {
-    /// A file of ValidationRules, and of the ConfigMaps that they name, a folder of such files, or - for standard input; may be repeated.
-    /// Without one, the rules that the host brings are there to be tested.
+    /// File of ValidationRules and of their ConfigMaps, folder of such files, or - for standard input; may be repeated. Default: the
+    /// shipped rules
     #[arg(short, long = "file", value_name = "FILE|FOLDER|-")]
     files: Vec<PathBuf>,
     #[command(flatten)]

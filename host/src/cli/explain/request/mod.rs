@@ -24,19 +24,19 @@ use verdict::Explanation;
 
 #[derive(Args, Debug)]
 pub(super) struct RequestArgs {
-    /// The request: its x-request-id, or the number that the picker has given it. Without one, the newest.
+    /// Request to explain: its x-request-id, or the number that the picker assigned; default: the newest
     #[arg(value_name = "ID")]
     request: Option<String>,
-    /// The picker's metrics port, such as 127.0.0.1:9090 after `kubectl port-forward`.
+    /// Metrics port of the picker, such as 127.0.0.1:9090 after `kubectl port-forward`
     #[arg(long, value_name = "ADDRESS:PORT", required_unless_present = "file", conflicts_with = "file")]
     picker: Option<String>,
-    /// A file with an answer of the picker's /decisions, or - for standard input.
+    /// File with a response of the picker's /decisions, or - for standard input
     #[arg(short, long, value_name = "FILE|-")]
     file: Option<PathBuf>,
-    /// The plugin that scored, if it isn't the built-in policy of this version.
+    /// Plugin that scored the endpoints, if it isn't the built-in policy of this version
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// A file with the configuration that it had, as JSON or YAML.
+    /// File with the configuration of that plugin, in JSON or YAML
     #[arg(long, value_name = "FILE", requires = "policy")]
     policy_config: Option<PathBuf>,
     #[command(flatten)]

@@ -18,19 +18,19 @@ use std::{
 
 #[derive(Args, Debug)]
 pub(super) struct NewArgs {
-    /// The plugin's name: lowercase letters, digits and hyphens
+    /// Name of the plugin: lowercase letters, digits and hyphens
     #[arg(value_parser = plugin_name)]
     name: String,
-    /// The language of the project
+    /// Language of the project
     #[arg(long, value_enum)]
     language: Language,
-    /// The policy point that it answers: runtime-selection, pod-templating, metadata-propagation or scheduling-scoring
+    /// Policy point of the plugin: runtime-selection, pod-templating, metadata-propagation or scheduling-scoring
     #[arg(long, value_parser = super::point)]
     point: PolicyPoint,
-    /// The project's folder; by default the plugin's name
+    /// Folder of the project; default: the plugin's name
     #[arg(long, value_name = "FOLDER")]
     dir: Option<PathBuf>,
-    /// For Rust: use the SDK in plugins/sdk of a checkout of Pointsman, rather than a copy of it in the project
+    /// For Rust: use the SDK in plugins/sdk of a checkout of Pointsman, instead of a copy of it in the project
     #[arg(long, value_name = "FOLDER")]
     sdk: Option<PathBuf>,
 }
