@@ -132,7 +132,7 @@ fn rules_are_asked_as_at_the_other_doors() {
         "chat.yaml:1: InferenceService chat: named: not like this\n",
         "chat.yaml:1: warning: InferenceService chat: warned: not like this\n",
         "chat.yaml:1: audit: InferenceService chat: audited: not like this\n",
-        "not evaluated: the rule changed: it reads oldObject or request, which only admission knows\n",
+        "not evaluated: the rule changed: it reads oldObject or request, which only admission has\n",
     ] {
         assert!(printed.contains(says), "{says}: {printed}");
     }
@@ -161,7 +161,7 @@ fn what_rules_look_up_is_in_the_files_only_where_that_is_said() {
     let files = ["check", "-f", "services.yaml", "-f", "rule.yaml"];
     let (printed, _) = ended(0, &folder, &files, "");
     assert_eq!(printed.matches("not evaluated: ").count(), 1, "{printed}");
-    assert!(printed.contains("not evaluated: the rule quota: it looks things up that may be in the cluster"), "{printed}");
+    assert!(printed.contains("not evaluated: the rule quota: it looks up objects that may be in the cluster"), "{printed}");
     // The one that was made first has a place.
     let (printed, _) = ended(1, &folder, &[&files[..], &["--complete"]].concat(), "");
     let broken: Vec<&str> = printed.lines().filter(|line| line.contains("quota: not like this")).collect();
@@ -208,10 +208,7 @@ fn golden_cases_of_rules_pass_or_tell_what_came() {
     assert_eq!(printed, "ok      chat is refused\nok      others are not\n2 passed, 0 failed\n");
     fs::write(folder.join("cases.yaml"), case("chat is refused", "chat", "Pass")).unwrap();
     let (printed, _) = ended(1, &folder, &words, "");
-    assert!(
-        printed.contains("FAILED  chat is refused (cases.yaml:1)\n        expected Pass, and it is Deny: not like this\n"),
-        "{printed}"
-    );
+    assert!(printed.contains("FAILED  chat is refused (cases.yaml:1)\n        expected Pass, got Deny: not like this\n"), "{printed}");
 
     let brought = "name: a\nrule: guard-privileged\nobject: {kind: Deployment, apiVersion: apps/v1, metadata: {name: a}}\nexpect: Pass\n";
     fs::write(folder.join("cases.yaml"), brought).unwrap();

@@ -197,7 +197,7 @@ fn the_doors_agree() {
     }
     let of_admission = || {
         let names = rules.all().iter().map(|rule| rule.name()).filter(|name| name.starts_with(RULES_OF_ADMISSION));
-        names.map(|name| (name.to_owned(), "it reads oldObject or request, which only admission knows".to_owned()))
+        names.map(|name| (name.to_owned(), "it reads oldObject or request, which only admission has".to_owned()))
     };
     let ignored = made.rows.iter().flat_map(|row| row.said(&[Word::Ignored]));
     let ignored = ignored.map(|sentence| sentence.split_once(": ").map(|(rule, why)| (rule.to_owned(), why.to_owned())).unwrap());

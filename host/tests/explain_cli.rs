@@ -167,7 +167,7 @@ fn one_part_is_printed_at_a_time() {
     let (_, said) = ended(1, &folder, &["explain", "-f", ".", "--pod", "chat-engine-0"], "");
     assert!(said.contains("--pod is for subjects in a cluster"), "{said}");
     let (_, said) = ended(1, &folder, &["explain", "-f", ".", "--labels", "-o", "json"], "");
-    assert!(said.contains("leave out --labels"), "{said}");
+    assert!(said.contains("omit --labels"), "{said}");
     let (_, said) = ended(1, &folder, &["explain", "pod/chat", "--all"], "");
     assert!(said.contains("name the one that the pod belongs to"), "{said}");
     let whole = explained(&folder, &["-o", "json"]);

@@ -67,7 +67,8 @@ fn scores_alone_are_shown_where_another_policy_has_scored() {
     let folder = folder("explain-request-cli/other", &[other]);
     let (text, _) = ended(0, &folder, &["explain", "request", "other", "-f", "decisions.jsonl"], "");
     assert!(
-        text.contains("another version's built-in policy scored: use that version, or give sha256:") && !text.contains("DIFFERENCE"),
+        text.contains("another version's built-in policy scored: use that version, or set --policy to the plugin sha256:")
+            && !text.contains("DIFFERENCE"),
         "{text}"
     );
     fs::write(folder.join("wrong.wasm"), b"wrong").unwrap();
@@ -92,7 +93,7 @@ fn what_is_missing_or_no_record_is_an_error_and_services_are_explained_as_before
     ended(64, &folder, &["explain", "request"], "");
     ended(64, &folder, &["explain", "-f", "decisions.jsonl", "request"], "");
     let (_, said) = ended(1, &folder, &["explain"], "");
-    assert!(said.contains("nothing to explain: give KIND/NAME"), "{said}");
+    assert!(said.contains("nothing to explain: specify KIND/NAME"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

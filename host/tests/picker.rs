@@ -285,9 +285,9 @@ async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
     std::fs::write(folder.join("scorer.wasm"), module("pointsman-example-rust-balance")).unwrap();
     std::fs::write(folder.join("weights.json"), weights.to_string()).unwrap();
     let explain = |words: &[&str]| ended(0, &folder, &[&["explain", "request", "-f", "-"], words].concat(), &lines).0;
-    assert!(explain(&[]).contains(&format!("a plugin scored: give the file with the digest {} by --policy", policy.digest)));
+    assert!(explain(&[]).contains(&format!("a plugin scored: set --policy to the file with the digest {}", policy.digest)));
     let unconfigured = explain(&["--policy", "scorer.wasm"]);
-    assert!(unconfigured.contains("the policy had another configuration: give it by --policy-config"), "{unconfigured}");
+    assert!(unconfigured.contains("the policy had another configuration: specify it with --policy-config"), "{unconfigured}");
     let whole = explain(&["--policy", "scorer.wasm", "--policy-config", "weights.json"]);
     assert!(whole.contains("the difference between 10.0.0.0:8000 and 10.0.0.1:8000: "), "{whole}");
 }

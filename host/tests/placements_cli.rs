@@ -100,7 +100,7 @@ fn what_is_no_record_or_cannot_be_asked_again_is_an_error() {
     assert!(said.contains("none of the 1 placements can be compared"), "{said}");
     fs::write(folder.join("placements.json"), "[]").unwrap();
     let (_, said) = diff(1, &folder, &RECORDED);
-    assert!(said.contains("placements.json: it is no answer of a scheduler extender's /placements"), "{said}");
+    assert!(said.contains("placements.json: it is not a response of a scheduler extender's /placements"), "{said}");
     let (_, said) = diff(1, &folder, &["--extender", "localhost"]);
     assert!(said.contains("--extender localhost: it is ADDRESS:PORT"), "{said}");
 }

@@ -190,6 +190,6 @@ fn a_push_that_is_only_tried_shows_its_objects_and_needs_no_cluster() {
     for part in ["kind: ConfigMap", "policy.pointsman.dev/digest", "kind: PolicyPlugin", "order: 7", "label: team"] {
         assert!(yaml.contains(part), "{part} in {yaml}");
     }
-    assert!(refused(&tried(&["--point", "pod-templating"])).contains("doesn't answer there; it answers at metadata-propagation"));
+    assert!(refused(&tried(&["--point", "pod-templating"])).contains("doesn't support this point; it supports metadata-propagation"));
     assert!(refused(&tried(&["--config", r#"{"lable": "team"}"#])).contains("can't be used like this"));
 }

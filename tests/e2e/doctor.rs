@@ -38,9 +38,9 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     let (code, lines) = examine(&cluster);
     assert_eq!(code, Some(1), "{lines:#?}");
     for expected in [
-        "crds wrong: policyplugins.policy.pointsman.dev is missing, without which no host decides anything: run `pointsman crds install`",
+        "crds wrong: policyplugins.policy.pointsman.dev is missing, without which hosts can't decide: run `pointsman crds install`",
         "namespace wrong: the host's namespace pointsman-system doesn't exist: apply deploy/host/namespace.yaml",
-        "rights wrong: the ServiceAccount has no right of base, without which no host gets ready: apply deploy/roles/base",
+        "rights wrong: the ServiceAccount has no right of base, without which no host becomes ready: apply deploy/roles/base",
         "hosts note: there is no Deployment pointsman",
         "leader wrong: no host has led yet",
     ] {
@@ -76,7 +76,7 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     pod["metadata"] = json!({"name": "another", "namespace": HOST_NAMESPACE, "labels": {"app.kubernetes.io/name": "pointsman"}});
     pod["spec"]["containers"][0]["args"] = json!(["controller", "--pace=1"]);
     cluster.apply(&pod).ok();
-    finds(&cluster, "the pods run with different arguments or variables", "delete what isn't from it").await;
+    finds(&cluster, "the pods run with different arguments or variables", "delete pods that don't belong to it").await;
 
     pod["metadata"] = json!({"name": "unscheduled", "namespace": HOST_NAMESPACE});
     pod["spec"]["schedulerName"] = "pointsman".into();
@@ -103,7 +103,8 @@ async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_wh
     cluster.pointsman(&["crds", "install"]).ok();
     assert!(apply(&cluster, "overlays/webhook"));
     cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "600s"]).ok();
-    finds(&cluster, "webhook wrong: the Secret pointsman-webhook has no certificate of the webhook in tls.crt", "its log says why").await;
+    finds(&cluster, "webhook wrong: the Secret pointsman-webhook has no certificate of the webhook in tls.crt", "its log has the reason")
+        .await;
     finds(&cluster, "prometheus note: the cluster has Prometheus' operator", "add deploy/components/service-monitor").await;
     finds(&cluster, "gateway note: the hosts have no --gateway", "--gateway=NAMESPACE/NAME").await;
 

@@ -135,7 +135,8 @@ async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_r
     pod["metadata"] = json!({"name": "another", "namespace": HOST_NAMESPACE, "labels": {"app.kubernetes.io/name": "pointsman"}});
     pod["spec"]["containers"][0]["env"].as_array_mut().unwrap().push(json!({"name": "POINTSMAN_CACHE_KEY", "value": "/key"}));
     cluster.apply(&pod).ok();
-    finds(&cluster, "the pods run with different arguments or variables", "wait until the rollout has ended, and delete what isn't").await;
+    finds(&cluster, "the pods run with different arguments or variables", "wait until the rollout has ended, and delete pods that don't")
+        .await;
     // Whoever leads is the measure: now the other one is.
     leader.stop();
     eventually("it leads", async || host.get("/readyz").is_ok_and(|(_, said)| !said.contains("than the leader")).then_some(())).await;
@@ -169,7 +170,6 @@ async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_r
     let mount = json!([{"op": "add", "path": "/spec/template/spec/volumes/-",
         "value": {"name": "certificates", "secret": {"secretName": "pointsman-webhook-certificate"}}}]);
     cluster.kubectl(&["patch", "deployment", "pointsman", "-n", HOST_NAMESPACE, "--type", "json", "-p", &mount.to_string()]).ok();
-    finds(&cluster, "the Secret pointsman-webhook-certificate has no certificate of the webhook in tls.crt", "look at the Certificate")
-        .await;
+    finds(&cluster, "the Secret pointsman-webhook-certificate has no certificate of the webhook in tls.crt", "check the Certificate").await;
     host.stop();
 }

@@ -239,7 +239,7 @@ async fn serve(
     }
     let end = async {
         stopped.await;
-        tracing::info!("ending: no longer ready, answering what has begun");
+        tracing::info!("shutting down: no longer ready, finishing requests in progress");
         for pool in &pools {
             pool.drain();
         }

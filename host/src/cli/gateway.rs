@@ -244,7 +244,7 @@ impl ClientArgs {
         let review = self.token_review.then(|| reviewer(client.clone(), self.audiences.clone()));
         let authentication = Authentication::new(keys, review);
         if authentication.is_open() {
-            tracing::warn!("anybody who reaches the gateway is answered: --keys and --token-review limit that");
+            tracing::warn!("every client that reaches the gateway is served: restrict this with --keys or --token-review");
         }
         let paths = if self.paths.is_empty() { PATHS.map(str::to_owned).to_vec() } else { self.paths.clone() };
         Ok(Rules { authentication, quotas, paths })
@@ -329,7 +329,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     });
     tasks.spawn(async move {
         writing.keep().await;
-        "writing what the gateway has seen"
+        "writing the gateway's observations"
     });
     tokio::select! {
         () = watches.listed() => {}
@@ -348,7 +348,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
         tracing::info!("ending: no longer ready");
         stage.ends.store(true, Ordering::Relaxed);
         sleep(args.limits.shutdown_delay).await;
-        tracing::info!("ending: answering what has begun");
+        tracing::info!("shutting down: finishing requests in progress");
     };
     tokio::select! {
         served = server::serve(proxy, listener, acceptor, stop, args.limits.shutdown_timeout) => served.context("answering clients")?,

@@ -68,7 +68,7 @@ pub(super) struct Source {
 impl Source {
     pub(super) async fn connect(cluster: &ClusterArgs) -> Result<Self> {
         let client = cluster.connect().await?;
-        let served = apis::discover(&client).await.context("asking the API server what it serves")?;
+        let served = apis::discover(&client).await.context("requesting the served kinds from the API server")?;
         let serves =
             |resource: &&Resource| resource.neighbour.is_none() || served.serves(resource.group, resource.version, resource.plural);
         Ok(Self { available: ALL.iter().copied().filter(serves).collect(), client })
@@ -93,7 +93,7 @@ impl Source {
     pub(super) async fn one(&self, resource: &'static Resource, namespace: &str, name: &str) -> Result<Option<Value>> {
         let found = self.api(resource, namespace).get_opt(name).await;
         let found = found.with_context(|| format!("reading the {} {name}", resource.kind))?;
-        found.map(serde_json::to_value).transpose().context("reading what the API server says")
+        found.map(serde_json::to_value).transpose().context("reading the response of the API server")
     }
 
     /// The objects of a kind in a namespace, or in all where that is empty.
@@ -120,7 +120,7 @@ impl Source {
             }
         });
         listed.await.with_context(|| format!("listing {}", resource.plural))?;
-        unread.map_or(Ok(()), |error| Err(error).context("reading what the API server says"))
+        unread.map_or(Ok(()), |error| Err(error).context("reading the response of the API server"))
     }
 
     /// All services of a namespace, or of all where that is empty, with what they may use and what was made for them.
@@ -277,7 +277,7 @@ pub(super) fn parse_subject(subject: &str) -> Result<(&'static Resource, &str)> 
     match subject.split_once('/').map(|(word, name)| (word, SubjectKind::parse(word), name)) {
         Some((_, Some(kind), name)) if !name.is_empty() && !name.contains('/') => Ok((kind.resource, name)),
         Some((word, None, _)) => bail!("{word} is not a served kind: use {}", SubjectKind::list()),
-        _ => bail!("{subject:?} is not KIND/NAME: KIND is {}, and -n gives the namespace", SubjectKind::list()),
+        _ => bail!("{subject:?} is not KIND/NAME: KIND is {}, and -n specifies the namespace", SubjectKind::list()),
     }
 }
 

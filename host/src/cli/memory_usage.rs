@@ -59,7 +59,7 @@ impl MemoryUsageArgs {
             SourceFlag::MetricsApi => Source::MetricsApi,
             SourceFlag::Pods(metric) => Source::Pods { metric: metric.clone() },
             SourceFlag::Prometheus(query) => {
-                let url = prometheus.context("--memory-usage prometheus needs the server's URL: give --prometheus URL")?;
+                let url = prometheus.context("--memory-usage prometheus needs the server's URL: set --prometheus URL")?;
                 Source::Prometheus { url: url.parse().context("--prometheus")?, query: query.clone() }
             }
         };
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn prometheus_needs_a_url() {
         let args = MemoryUsageArgs { memory_usage: "prometheus".parse().unwrap(), memory_usage_interval: Duration::from_mins(1) };
-        assert!(args.source(None).unwrap_err().to_string().contains("give --prometheus URL"));
+        assert!(args.source(None).unwrap_err().to_string().contains("set --prometheus URL"));
         assert!(args.source(Some("http://prometheus:9090")).unwrap().is_some());
     }
 }

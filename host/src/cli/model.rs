@@ -63,7 +63,7 @@ pub(super) async fn run(args: &ModelArgs) -> Result<ExitCode> {
     if let Some(file) = termination_message {
         let text = json!(spec_fields(&facts)).to_string();
         if text.len() > MAX_FACTS {
-            bail!("{place}: what the files say takes {} bytes, and the limit is {MAX_FACTS}: check config.json", text.len());
+            bail!("{place}: the facts in the files take {} bytes, and the limit is {MAX_FACTS}: check config.json", text.len());
         }
         std::fs::write(file, text).with_context(|| format!("writing {}", file.display()))?;
         return Ok(ExitCode::SUCCESS);

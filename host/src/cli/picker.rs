@@ -158,7 +158,7 @@ pub(super) fn run(args: &PickerArgs) -> Result<ExitCode> {
         let outcome = simulate(&trace, &fleet, &contender, args.workload.seed)?;
         for (reason, number) in &outcome.policy_failures {
             let policy = &outcome.policy;
-            notes.push(format!("{policy}: the policy had no answer to {number} requests ({reason}), which the next in line has decided"));
+            notes.push(format!("{policy}: the policy returned no answer to {number} requests ({reason}); the next policy decided them"));
         }
         if outcome.max_waiting > 0 {
             notes.push(format!("{}: by flow control, up to {} requests have waited in the picker", outcome.policy, outcome.max_waiting));

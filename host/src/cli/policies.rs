@@ -122,9 +122,7 @@ impl PolicyArgs {
         });
         let bounded = [&self.max_changed, &self.max_restarting, &self.max_choices].iter().any(|bound| bound.is_some());
         if bounded && strategy.as_ref().is_some_and(|strategy| strategy.type_ != UpdateStrategyType::Guarded) {
-            bail!(
-                "--max-changed, --max-restarting and --max-choices bound a Guarded update: give --update-strategy Guarded, or leave them out"
-            );
+            bail!("--max-changed, --max-restarting and --max-choices limit a Guarded update: set --update-strategy Guarded, or omit them");
         }
         let namespaces = match &self.plugin_namespaces[..] {
             [] => Namespaces::Own,

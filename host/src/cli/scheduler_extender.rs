@@ -145,7 +145,7 @@ impl SchedulerExtenderArgs {
         let (newest, known) = watch::channel(Arc::clone(&settings));
         let take = move |read: Result<Arc<Settings>, String>| match read {
             Ok(settings) => _ = newest.send_if_modified(|before| std::mem::replace(before, Arc::clone(&settings)) != settings),
-            Err(error) => tracing::warn!(error, "the settings can't be used; the former ones decide"),
+            Err(error) => tracing::warn!(error, "the settings can't be used; the previous ones stay active"),
         };
         let read = move || {
             let file = file.clone();
@@ -168,7 +168,7 @@ impl PortArgs {
             return Ok(());
         }
         bail!(
-            "--bind {}: anybody who reaches this address could reserve nodes: set --secure-serving and --client-ca, or bind to 127.0.0.1",
+            "--bind {}: whoever reaches this address could reserve nodes: set --secure-serving and --client-ca, or bind to 127.0.0.1",
             self.bind
         );
     }
@@ -246,7 +246,7 @@ pub(super) async fn run(args: SchedulerExtenderArgs) -> Result<ExitCode> {
     let stop = async move { _ = ends.wait_for(|ends| *ends).await };
     let mut serving = pin!(server::serve(extender, listener, stop));
     tokio::select! {
-        () = &mut stopped => tracing::info!("ending: answering what has begun"),
+        () = &mut stopped => tracing::info!("shutting down: finishing requests in progress"),
         served = &mut serving => return served.map(|()| ExitCode::SUCCESS).context("answering schedulers"),
         ended = ended(&mut tasks) => ended?,
     }

@@ -88,7 +88,7 @@ fn url(text: &str) -> Result<String, String> {
 fn registry(text: &str) -> Result<String, String> {
     let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".:-_/".contains(c);
     if text.is_empty() || text.contains("//") || text.starts_with('/') || text.ends_with('/') || !text.chars().all(known) {
-        return Err("it is a registry as it stands before an image: no scheme, no slash at the end, as in mirror.example.com/ai".to_owned());
+        return Err("expected a registry as in an image's name: no scheme, no slash at the end, as in mirror.example.com/ai".to_owned());
     }
     Ok(text.to_owned())
 }

@@ -36,7 +36,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     let (first, second) = (large(&labels), with_other_digest(&labels, 2));
     let push = |file: &str| run(&["push", file, "--name", "labels", "--config", r#"{"label": "team"}"#, "--cache", &cache]);
     let said = push(&file("first.wasm", &first)).ok();
-    assert!(said.contains("labels-2") && said.contains("decides"), "{said}");
+    assert!(said.contains("labels-2") && said.contains("active    "), "{said}");
     cluster.active("labels", &digest(&first)).await;
     let said = push(&file("second.wasm", &second)).ok();
     assert!(said.contains(&digest(&second)), "{said}");
@@ -60,7 +60,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     let third = with_other_digest(&labels, 3);
     let fix = ["push", &file("third.wasm", &third), "--name", "labels", "--config", r#"{"label": "team"}"#, "--cache", &cache, "--unpin"];
     let said = run(&fix).ok();
-    assert!(said.contains("unpinned") && said.contains(&format!("{} decides", digest(&third))), "{said}");
+    assert!(said.contains("unpinned") && said.contains(&format!("active    {}", digest(&third))), "{said}");
     let said = run(&["rollback", "labels", "--dry-run"]).ok();
     assert!(said.contains(&format!("would pin labels to {}", digest(&first))), "{said}");
     run(&["rollback", "labels"]).ok();
@@ -88,7 +88,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     run(&["new", "labels", "--language", "go", "--point", "metadata-propagation", "--dir", &project]).ok();
     cluster.kubectl(&["apply", "--server-side", "-f", &format!("{project}/policy-plugin.yaml")]).ok();
     let said = push(&file("third.wasm", &third)).ok();
-    assert!(said.contains(&format!("{} decides", digest(&third))), "{said}");
+    assert!(said.contains(&format!("active    {}", digest(&third))), "{said}");
     let applied: Value = serde_json::from_str(&cluster.kubectl(&["get", "policyplugin", "labels", "-o", "json"]).ok()).unwrap();
     assert_eq!((&applied["spec"]["points"], &applied["spec"]["config"]["label"]), (&json!(["metadata-propagation"]), &json!("team")));
     let refused = run(&["delete", "scheduling-scoring"]).refused();

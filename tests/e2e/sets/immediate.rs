@@ -36,7 +36,7 @@ async fn an_immediate_update_by_which_plans_fail_waits_unless_it_is_forced_and_s
 
     // Who knows better says so, and then the plugin says that it fails.
     let said = push(&["--force"]).ok();
-    assert!(said.contains("by --force") && said.contains(&format!("{} decides", digest(&bad))), "{said}");
+    assert!(said.contains("by --force") && said.contains(&format!("active    {}", digest(&bad))), "{said}");
     turns(&cluster, &candidate, PolicySetPhase::Active).await;
     let failing =
         |status: &_| condition(status, "Ready").is_some_and(|(is, reason, _)| (is.as_str(), reason.as_str()) == ("False", "Failing"));

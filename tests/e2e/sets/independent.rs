@@ -103,7 +103,7 @@ async fn changes_of_several_teams_wait_and_are_approved_each_by_itself() {
 
     // The second comes first: of the first one nothing is active by that.
     let said = approve(&cluster, &silver);
-    assert!(said.contains(&format!("{} decides", silver.name_any())), "{said}");
+    assert!(said.contains(&format!("active    {}", silver.name_any())), "{said}");
     let set = turns(&cluster, &silver, PolicySetPhase::Active).await;
     assert!(!has(&set, "labels"), "{set:#?}");
     space
@@ -136,7 +136,7 @@ async fn an_approval_counts_although_another_change_becomes_active_first_unless_
     let both = names.each_ref().map(|name| ["policy", "approve", name.as_str()]);
     let [first, second] =
         std::thread::scope(|scope| both.each_ref().map(|args| scope.spawn(|| cluster.pointsman(args).ok())).map(|run| run.join().unwrap()));
-    assert!(first.contains(" decides") && second.contains(" decides"), "{first}\n{second}");
+    assert!(first.contains("active    ") && second.contains("active    "), "{first}\n{second}");
     let set = set_that(&cluster, "both decide", |set| decides(set) && has(set, "labels") && has(set, "next")).await;
     assert!(is(&set, PolicySetPhase::Active));
     for service in ["a-kserve", "b-kserve"] {

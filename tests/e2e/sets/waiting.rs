@@ -99,7 +99,7 @@ async fn services<'a>(cluster: &'a PolicyCluster, names: &[(&str, bool)]) -> Spa
 fn approve(cluster: &PolicyCluster, set: &PolicySet) {
     let name = set.name_any();
     let said = cluster.pointsman(&["policy", "approve", &name]).ok();
-    assert!(said.contains(&format!("{name} decides")), "{said}");
+    assert!(said.contains(&format!("active    {name}")), "{said}");
 }
 
 /// A service, what it becomes, and whether the plugin is asked about it.
@@ -206,7 +206,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
     // Once more, by somebody who wants to know what becomes of it.
     let said = cluster.pointsman(&push);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stdout.contains("doesn't decide yet") && said.stdout.contains(&name), "{said:?}");
+    assert!(said.stdout.contains("isn't active yet") && said.stdout.contains(&name), "{said:?}");
 
     let needed = |status: &_| condition(status, "Ready").is_some_and(|(is, reason, _)| is == "False" && reason == "ApprovalNeeded");
     let told = cluster.status("cost-centre", "it needs an approval", needed).await;
@@ -258,7 +258,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
         assert!(metrics.contains(&format!("pointsman_policy_set_turns_total{{turn=\"{turn}\"}} 1\n")), "{turn}: {metrics}");
     }
     let said = cluster.pointsman(&["policy", "approve", &name]).ok();
-    assert!(said.contains("decides already"), "{said}");
+    assert!(said.contains("is already active"), "{said}");
     host.stop();
 }
 

@@ -83,7 +83,7 @@ async fn unanswered(space: &Space<'_>) {
         for words in [
             "refused: The API server rejects the InferenceService chat/llama-chat",
             "failed calling webhook \"inferenceservice.ome-webhook-server.defaulter\"",
-            "Start what serves that webhook, or delete its",
+            "Start the server of that webhook, or delete its",
         ] {
             assert!(refused.stdout.contains(words), "{words}: {}", refused.stdout);
         }

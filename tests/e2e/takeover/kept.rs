@@ -93,7 +93,7 @@ async fn a_workload_that_has_lost_our_label_gets_no_second_one_beside_it_and_is_
     let told = adopt(&space, &["isvc/big", "--force"]).ok();
     assert!(told.contains("/big: 0 pods restart"), "{told}");
     let row = told.lines().find(|line| line.contains("LeaderWorkerSet")).unwrap();
-    assert!(row.contains(MANAGER) && row.contains("taken over again"), "{row}");
+    assert!(row.contains(MANAGER) && row.contains("adopted again"), "{row}");
     adopt(&space, &["isvc/big", "--yes", "--force"]).ok();
     space.becomes(&INFERENCE_SERVICE, "big", "it is served", |now| condition(now, "Contested")["status"] == "False").await;
     space.ready("big").await;
@@ -120,21 +120,21 @@ async fn files_are_never_removed_and_what_guards_pods_goes_with_its_maker() {
     // A NetworkPolicy that goes lets others in: only who says so has it go.
     let refused = adopt(&space, &["isvc/chat", "--yes"]);
     assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
-    assert!(refused.stdout.contains("old-guard would go, and with it what keeps others from the pods"), "{}", refused.stdout);
+    assert!(refused.stdout.contains("old-guard would be removed, and with it the isolation of its pods"), "{}", refused.stdout);
     let told = adopt(&space, &["isvc/chat", "--yes", "--force"]).ok();
-    assert!(told.contains("left as it is: files may be in it") && told.contains("/chat: 0 pods restart"), "{told}");
+    assert!(told.contains("retained: it may contain files") && told.contains("/chat: 0 pods restart"), "{told}");
     space.goes(&NETWORK_POLICY, "old-guard").await;
     for resource in [&NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM, &POD_DISRUPTION_BUDGET] {
         space.becomes(resource, "chat-engine", "it is made", |_| true).await;
     }
     assert!(unmarked(&space.get(&PERSISTENT_VOLUME_CLAIM, "old-files").await));
     let told = adopt(&space, &["isvc/chat", "--yes"]).ok();
-    assert!(told.contains("nothing to take over"), "{told}");
+    assert!(told.contains("nothing to adopt"), "{told}");
 
     let told = adopt(&space, &["isvc/chat", "--back", "--yes"]).ok();
     for (kind, what) in [
-        ("NetworkPolicy", "removed: the other controller has not made it"),
-        ("PersistentVolumeClaim", "given back as it is; it was made here"),
+        ("NetworkPolicy", "removed: the other controller didn't create it"),
+        ("PersistentVolumeClaim", "released unchanged; created by Pointsman"),
     ] {
         assert!(told.lines().any(|line| line.contains(kind) && line.contains(what)), "{kind}: {told}");
     }

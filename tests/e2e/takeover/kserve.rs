@@ -47,7 +47,7 @@ async fn a_service_of_kserve_s_own_controller_runs_on_rolls_when_it_is_asked_to_
     let pods = run(&space, 2).await;
     let old = space.get(&DEPLOYMENT, "llama-kserve").await;
     let told = adopt(&space, &["llmisvc/llama", "--yes", "--force"]).ok();
-    assert!(told.contains("/llama: 0 pods restart") && told.matches("taken over as it is").count() == 2, "{told}");
+    assert!(told.contains("/llama: 0 pods restart") && told.matches("adopted unchanged").count() == 2, "{told}");
     ready(&space).await;
     let now = space.get(&DEPLOYMENT, "llama-kserve").await;
     for part in ["/metadata/uid", "/spec/template", "/spec/selector", "/spec/replicas"] {
@@ -137,7 +137,7 @@ async fn whom_the_old_pods_of_several_nodes_are_stays_until_they_are_gone() {
     let host = host(&cluster).await;
     let pods = run(&space, 2).await;
     let told = adopt(&space, &["llmisvc/llama", "--yes", "--force"]).ok();
-    let stays = told.matches("stays while the pods are as they were").count();
+    let stays = told.matches("retained until the pods are replaced").count();
     assert!(told.contains("/llama: 0 pods restart") && stays == 3, "{told}");
     ready(&space).await;
     looks_again(&space, &host, &LLM_INFERENCE_SERVICE, "llama").await;

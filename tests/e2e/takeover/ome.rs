@@ -119,18 +119,18 @@ async fn managers(space: &Space<'_>, resource: &Resource, name: &str) -> Vec<Str
 
 const PREVIEW: &str = "\
 InferenceService NAMESPACE/chat: 0 pods restart
-  KIND                      NAME          MANAGER   WHAT BECOMES OF IT
+  KIND                      NAME          MANAGER   RESULT
   Service                   chat          manager   changed: spec.ports
   Service                   chat-engine   manager   changed: spec.ports
   Service                   chat-router   manager   changed: spec.ports
-  ServiceAccount            chat-router   manager   taken over as it is
+  ServiceAccount            chat-router   manager   adopted unchanged
   Deployment                chat-engine   manager   changed: spec.strategy
   Deployment                chat-router   manager   changed: spec.strategy
-  HorizontalPodAutoscaler   chat-engine   manager   taken over as it is
-  HorizontalPodAutoscaler   chat-router   manager   removed: no such thing is planned
-  Role                      chat-router   manager   taken over as it is
-  RoleBinding               chat-router   manager   taken over as it is
-  PodDisruptionBudget       chat-router             made new
+  HorizontalPodAutoscaler   chat-engine   manager   adopted unchanged
+  HorizontalPodAutoscaler   chat-router   manager   removed: not planned
+  Role                      chat-router   manager   adopted unchanged
+  RoleBinding               chat-router   manager   adopted unchanged
+  PodDisruptionBudget       chat-router             created
 ";
 
 /// Everything is taken over, and nobody notices.
@@ -149,13 +149,13 @@ async fn takes_over(space: &Space<'_>, host: &Host<'_>) {
     for line in PREVIEW.replace("NAMESPACE", &space.0.name).lines() {
         assert!(told.contains(&line), "{line}\nisn't in\n{}", told.join("\n"));
     }
-    assert_eq!(told.last(), Some(&"Nothing was changed: --yes does it."));
+    assert_eq!(told.last(), Some(&"Nothing was changed: set --yes to apply."));
     let told = adopt(space, &["isvc/chat", "isvc/big", "--new-templates", "--force"]).ok();
     assert!(told.contains("/chat: 4 pods restart") && told.contains("/big: 2 pods restart"), "{told}");
     assert_eq!(managers(space, &SERVICE, "chat").await, [MANAGER], "a preview writes nothing");
 
     let told = adopt(space, &["--all", "--yes", "--force"]).ok();
-    assert!(told.contains("/back: 0 pods restart") && !told.contains("--yes does it"), "{told}");
+    assert!(told.contains("/back: 0 pods restart") && !told.contains("set --yes to apply"), "{told}");
     for service in ["chat", "back", "big"] {
         let service = space.ready(service).await;
         assert_eq!(condition(&service, "Contested")["reason"], "NobodyElse");
@@ -213,7 +213,7 @@ async fn gives_back(space: &Space<'_>, host: &Host<'_>) {
         |all: BTreeMap<String, Value>| -> BTreeMap<String, Value> { all.into_iter().filter(|(name, _)| name.contains("back-")).collect() };
     let (pods, before) = (of_back(running(space).await), of_back(workloads(space).await));
     let told = adopt(space, &["isvc/back", "--back"]).ok();
-    for words in ["/back: 0 pods restart", "removed: the other controller has not made it", "given back as it is", "--yes does it"] {
+    for words in ["/back: 0 pods restart", "removed: the other controller didn't create it", "released unchanged", "set --yes to apply"] {
         assert!(told.contains(words), "{words}: {told}");
     }
     assert!(space.find(&POD_DISRUPTION_BUDGET, "back-engine").await.is_some());
@@ -242,11 +242,11 @@ async fn gives_back(space: &Space<'_>, host: &Host<'_>) {
     let of_plain = || space.writes().into_iter().filter(|write| write.contains("/plain")).count();
     let before = of_plain();
     let told = adopt(space, &["isvc/plain", "--yes"]).ok();
-    assert!(told.contains("/plain: nothing to take over"), "{told}");
+    assert!(told.contains("/plain: nothing to adopt"), "{told}");
     assert_eq!(of_plain(), before);
     let refused = adopt(space, &["isvc/plain", "--back"]);
     assert_eq!(refused.code, Some(2), "{}", refused.stdout);
-    assert!(refused.stdout.contains("nobody to give it back to"), "{}", refused.stdout);
+    assert!(refused.stdout.contains("there is none to release it to"), "{}", refused.stdout);
 }
 
 #[tokio::test]

@@ -56,7 +56,7 @@ async fn of_all_services_those_that_can_be_are_taken_over_and_the_others_are_tol
 
     let refused = adopt(&space, &["isvc/routed", "--yes"]);
     assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
-    assert!(refused.stdout.contains("/routed would go, and with it a way to the service"), "{}", refused.stdout);
+    assert!(refused.stdout.contains("/routed would be removed, and with it a route to the service"), "{}", refused.stdout);
     assert!(untouched(&space, &HTTP_ROUTE, "routed").await && untouched(&space, &DEPLOYMENT, "routed-engine").await);
 
     let told = adopt(&space, &["--all", "--yes", "--force"]);
@@ -65,7 +65,7 @@ async fn of_all_services_those_that_can_be_are_taken_over_and_the_others_are_tol
         ("big", &["refused: ", "LeaderWorkerSet", "never removed here"][..]),
         ("lost", &["refused: It can't be served", "ModelNotFound"]),
         ("ray", &["refused: ", "RayCluster", "ray-engine-0", "never removed here"]),
-        ("alone", &["left alone as its annotation pointsman.dev/control says; name it to take it over"]),
+        ("alone", &["not managed because of its annotation pointsman.dev/control: name it to adopt it"]),
     ] {
         let part = part(&told, service);
         assert!(words.iter().all(|word| part.contains(word)), "{words:?}: {part}");
@@ -73,7 +73,7 @@ async fn of_all_services_those_that_can_be_are_taken_over_and_the_others_are_tol
     for service in ["alone", "fine", "routed"] {
         assert!(!part(&told, service).contains("refused: "), "{}", part(&told, service));
     }
-    assert!(part(&told, "routed").contains("removed: no such thing is planned"), "{}", part(&told, "routed"));
+    assert!(part(&told, "routed").contains("removed: not planned"), "{}", part(&told, "routed"));
     for (resource, name) in [
         (&LEADER_WORKER_SET, "lws-big-engine"),
         (&DEPLOYMENT, "lost-engine"),
@@ -194,7 +194,7 @@ async fn what_the_user_may_not_write_and_the_host_may_is_no_reason_to_refuse() {
         told.success.then_some(told)
     })
     .await;
-    assert!(told.stdout.contains("--yes is for somebody with more rights: ") && told.stdout.contains("made new"), "{}", told.stdout);
+    assert!(told.stdout.contains("--yes needs more rights: ") && told.stdout.contains("created"), "{}", told.stdout);
     let refused = alice(&["--yes"]);
     assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stdout.contains("User \"alice\" cannot patch resource"), "{}", refused.stdout);
@@ -208,7 +208,7 @@ async fn what_the_user_may_not_write_and_the_host_may_is_no_reason_to_refuse() {
         told.success.then_some(told)
     })
     .await;
-    let note = told.stdout.lines().find(|line| line.contains("couldn't be tried")).unwrap_or_else(|| panic!("{}", told.stdout));
+    let note = told.stdout.lines().find(|line| line.contains("couldn't be tested")).unwrap_or_else(|| panic!("{}", told.stdout));
     assert!(note.contains("PodDisruptionBudget") && note.contains("chat-engine"), "{note}");
     assert!(!untouched(&space, &DEPLOYMENT, "chat-engine").await && !untouched_service(&space, "chat").await);
 }

@@ -34,7 +34,7 @@ pub(super) async fn rehearse(
         Ok(()) => {}
         // Who only looks needs no right to write.
         Err(Ok(refusal)) if !args.yes && refusal.lacks_right() => {
-            notes.push(format!("--yes is for somebody with more rights: {}", refusal.said));
+            notes.push(format!("--yes needs more rights: {}", refusal.said));
         }
         Err(refused) => return Err(refused.map_or_else(|error| error, Into::into)),
     }
@@ -44,7 +44,7 @@ pub(super) async fn rehearse(
         match attempt(source, prospect, object, live(&object.key), args.new_templates).await.map_err(refusal) {
             Ok(()) => {}
             Err(Ok(refusal)) if refusal.lacks_right() || refusal.misses(&made) => {
-                notes.push(format!("whether the API server takes the {} couldn't be tried: {}", object.key, refusal.said));
+                notes.push(format!("whether the API server accepts the {} couldn't be tested: {}", object.key, refusal.said));
             }
             Err(refused) => return Err(refused.map_or_else(|error| error, Into::into)),
         }

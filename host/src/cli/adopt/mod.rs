@@ -96,8 +96,7 @@ impl AdoptionReport {
 
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.head);
-        let table =
-            if self.rows.is_empty() { String::new() } else { columns(["KIND", "NAME", "MANAGER", "WHAT BECOMES OF IT"], &self.rows) };
+        let table = if self.rows.is_empty() { String::new() } else { columns(["KIND", "NAME", "MANAGER", "RESULT"], &self.rows) };
         for line in table.lines().chain(self.notes.iter().map(String::as_str)) {
             writeln!(text, "  {line}").ok();
         }
@@ -116,7 +115,7 @@ fn tell(outlooks: &[AdoptionReport], done: bool) -> ExitCode {
     print(&texts.join("\n"));
     let refused = outlooks.iter().filter(|outlook| outlook.refused.is_some()).count();
     if !done && refused < outlooks.len() {
-        print("\nNothing was changed: --yes does it.");
+        print("\nNothing was changed: set --yes to apply.");
     }
     let failed = outlooks.iter().any(|outlook| outlook.failed.is_some());
     if refused > 0 || failed { ExitCode::from(DECISION_NEEDED) } else { ExitCode::SUCCESS }
@@ -124,7 +123,7 @@ fn tell(outlooks: &[AdoptionReport], done: bool) -> ExitCode {
 
 fn services(number: usize) -> Result<()> {
     if number == 0 {
-        bail!("there are no services: -n names another namespace, -A means all of them");
+        bail!("there are no services: set -n to another namespace, or -A for all namespaces");
     }
     Ok(())
 }
@@ -151,7 +150,7 @@ impl Refusal {
     fn from_status(key: &ObjectKey, status: &Status) -> Self {
         let said = status.message.trim_end_matches('.').to_owned();
         let advice = if said.contains("failed calling webhook") {
-            ". Start what serves that webhook, or delete its ValidatingWebhookConfiguration or MutatingWebhookConfiguration"
+            ". Start the server of that webhook, or delete its ValidatingWebhookConfiguration or MutatingWebhookConfiguration"
         } else {
             ""
         };
@@ -171,7 +170,7 @@ async fn change(source: &Source, key: &ObjectKey, mut object: Value, patch: impl
                 let Some(now) =
                     source.one(resource, namespace, name).await?.filter(|now| now["metadata"]["uid"] == object["metadata"]["uid"])
                 else {
-                    bail!("the {key} has gone meanwhile: run the command again");
+                    bail!("the {key} was deleted in the meantime: run the command again");
                 };
                 object = now;
             }
@@ -181,5 +180,5 @@ async fn change(source: &Source, key: &ObjectKey, mut object: Value, patch: impl
             done => return done.with_context(|| format!("writing the {key}")),
         }
     }
-    bail!("the {key} was changed by somebody else {TRIES} times while it was to be written: stop that, and run the command again")
+    bail!("another writer changed the {key} during each of {TRIES} attempts to write it: stop that writer, and run the command again")
 }

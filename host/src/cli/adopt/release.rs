@@ -62,15 +62,15 @@ fn outlook(service: &Service) -> AdoptionReport {
     let head = format!("{} {namespace}/{name}: 0 pods restart", resource.kind);
     let mut outlook = AdoptionReport::new(head);
     let Some(former) = former(service) else {
-        outlook.refused = Some("It was not taken over from another controller: there is nobody to give it back to.".to_owned());
+        outlook.refused = Some("It was not adopted from another controller: there is none to release it to.".to_owned());
         return outlook;
     };
     for (key, object) in service.children.iter().filter(|(_, object)| ours(object)) {
         let what = match adopted(object) {
-            Some(_) => "given back as it is",
-            None if goes(key, object) => "removed: the other controller has not made it",
-            None if runs_pods(key.resource) => "given back as it is; it was made here, so the other controller may want another selector",
-            None => "given back as it is; it was made here",
+            Some(_) => "released unchanged",
+            None if goes(key, object) => "removed: the other controller didn't create it",
+            None if runs_pods(key.resource) => "released unchanged; created by Pointsman: the other controller may expect another selector",
+            None => "released unchanged; created by Pointsman",
         };
         let manager = adopted(object).unwrap_or(&former).to_owned();
         outlook.rows.push([key.resource.kind.to_owned(), key.name.clone(), manager, what.to_owned()]);
@@ -88,7 +88,7 @@ async fn perform(source: &Source, service: Service) -> Result<()> {
         for look in 0.. {
             let Some(object) = source.one(resource, namespace, name).await?.filter(ours) else { break };
             if look == MAX_CHECKS {
-                bail!("a host writes the {key} again and again, although the service is to be left alone: look at its log");
+                bail!("a host repeatedly writes the {key}, although the service is not managed: check its log");
             }
             if goes(key, &object) {
                 remove(source, key, &object).await?;

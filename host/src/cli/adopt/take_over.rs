@@ -42,10 +42,10 @@ const QUIET_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
 /// What doesn't go unless that is said, and what goes with it.
 static GUARDED: [(&Resource, &str); 2] = [
-    (&HTTP_ROUTE, "a way to the service: have the service be reached in another way"),
+    (&HTTP_ROUTE, "a route to the service: expose the service in another way"),
     (
         &NETWORK_POLICY,
-        "what keeps others from the pods: have the service ask for one (annotation security.ome.io/network-policy), make your own",
+        "the isolation of its pods: request a policy for the service (annotation security.ome.io/network-policy), create your own",
     ),
 ];
 
@@ -92,7 +92,7 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
             outlooks.push(prospect.skipped());
             continue;
         }
-        progress::set(format!("trying what is to be written for the {}", prospect.service.key));
+        progress::set(format!("testing the writes for the {}", prospect.service.key));
         let mut outlook = outlook(&prospect, planned, &taken, now, args);
         if outlook.refused.is_none() && !prospect.ours {
             let now = || now.checked_add(clock.elapsed()).unwrap_or(now);
@@ -144,7 +144,7 @@ impl PlannedAdoption {
     fn skipped(&self) -> AdoptionReport {
         let ObjectKey { resource, namespace, name } = &self.service.key;
         AdoptionReport::new(format!(
-            "{} {namespace}/{name}: left alone as its annotation {CONTROL} says; name it to take it over",
+            "{} {namespace}/{name}: not managed because of its annotation {CONTROL}: name it to adopt it",
             resource.kind
         ))
     }
@@ -172,7 +172,7 @@ fn written(subject: &Value) -> Vec<Timestamp> {
 /// The time by the API server's clock, which writes are noted by. Ours, where it tells none.
 async fn server_time(source: &Source) -> Result<Timestamp> {
     let request = http::Request::get("/version").body(Body::empty())?;
-    let answer = source.client.send(request).await.context("asking the API server for its time")?;
+    let answer = source.client.send(request).await.context("requesting the API server's time")?;
     let date = answer.headers().get(http::header::DATE).and_then(|date| date.to_str().ok());
     Ok(date.and_then(|date| rfc2822::parse(date).ok()).map_or_else(Timestamp::now, |date| date.timestamp()))
 }
@@ -210,7 +210,7 @@ fn outlook(
     let ObjectKey { resource, namespace, name } = &service.key;
     let mut outlook = AdoptionReport::new(String::new());
     if prospect.ours {
-        outlook.head = format!("{} {namespace}/{name}: nothing to take over, no other controller works on it", resource.kind);
+        outlook.head = format!("{} {namespace}/{name}: nothing to adopt, no other controller manages it", resource.kind);
         return outlook;
     }
     let plan = planned.map(|planned| &planned.plan);
@@ -220,47 +220,47 @@ fn outlook(
         let planned = objects.and_then(|objects| objects.iter().find(|object| object.key == *key));
         let keeps = plan.is_some_and(|plan| plan.retained.contains(key));
         let (what, pods) = match fate(service.kind(), after, planned) {
-            _ if objects.is_none() => ("stays as it is".to_owned(), 0),
-            (ObjectOutcome::AsItIs, pods) if *again => ("taken over again".to_owned(), pods),
-            (ObjectOutcome::AsItIs, pods) => ("taken over as it is".to_owned(), pods),
+            _ if objects.is_none() => ("unchanged".to_owned(), 0),
+            (ObjectOutcome::AsItIs, pods) if *again => ("adopted again".to_owned(), pods),
+            (ObjectOutcome::AsItIs, pods) => ("adopted unchanged".to_owned(), pods),
             (ObjectOutcome::Changed(fields), pods) => {
-                (format!("{}changed: {}", if *again { "taken over again; " } else { "" }, fields.join(", ")), pods)
+                (format!("{}changed: {}", if *again { "adopted again; " } else { "" }, fields.join(", ")), pods)
             }
             (ObjectOutcome::Removed, _) if runs_pods(key.resource) => {
                 outlook.refused = Some(format!(
-                    "The service would run its pods by another object than the {key}, and that is never removed here: have the service say \
-                     what it runs (annotation ome.io/deploymentMode, or its workers), or delete the object yourself."
+                    "The pods of the service would belong to another object than the {key}, which is never removed here: set the \
+                     deployment mode of the service (annotation ome.io/deploymentMode, or its workers), or delete the object yourself."
                 ));
                 ("not planned".to_owned(), 0)
             }
-            (ObjectOutcome::Removed, _) if keeps => ("stays while the pods are as they were".to_owned(), 0),
+            (ObjectOutcome::Removed, _) if keeps => ("retained until the pods are replaced".to_owned(), 0),
             (ObjectOutcome::Removed, _) => {
                 if let Some((_, with)) = GUARDED.iter().find(|(guarded, _)| *guarded == key.resource).filter(|_| !args.force) {
-                    outlook.refused = Some(format!("The {key} would go, and with it {with}, or say --force."));
+                    outlook.refused = Some(format!("The {key} would be removed, and with it {with}, or set --force."));
                 }
-                ("removed: no such thing is planned".to_owned(), 0)
+                ("removed: not planned".to_owned(), 0)
             }
         };
         restarts += pods;
         replicas.extend(planned.and_then(|planned| rescaled(after, planned)).map(|told| format!(", {} {told}", key.name)));
         outlook.rows.push(row(key, from, what));
     }
-    outlook.rows.extend(prospect.left.iter().map(|(key, left)| row(key, &left.from, "left as it is: files may be in it".to_owned())));
+    outlook.rows.extend(prospect.left.iter().map(|(key, left)| row(key, &left.from, "retained: it may contain files".to_owned())));
     for object in objects.unwrap_or_default() {
         if service.children.iter().any(|(key, _)| *key == object.key) {
             continue;
         }
         if names.contains(&object.key) {
             outlook.refused =
-                Some(format!("There is a {} already that isn't this service's: delete it, or give it another name.", object.key));
+                Some(format!("The {} already exists and doesn't belong to this service: delete it, or rename it.", object.key));
         } else {
-            outlook.rows.push(row(&object.key, "", "made new".to_owned()));
+            outlook.rows.push(row(&object.key, "", "created".to_owned()));
         }
     }
     let pods = if restarts == 1 { "1 pod restarts".to_owned() } else { format!("{restarts} pods restart") };
     outlook.head = format!("{} {namespace}/{name}: {pods}{replicas}", resource.kind);
     outlook.notes.extend(prospect.finalizers.iter().map(|finalizer| {
-        format!("the finalizer {finalizer} goes: nobody else takes it away, nor what its controller would remove with the service")
+        format!("the finalizer {finalizer} is removed, so its controller no longer cleans up when the service is deleted")
     }));
     if let Some(held) = planned.and_then(Planned::held) {
         outlook.refused = Some(format!("It can't be served: {held}"));
@@ -273,7 +273,7 @@ fn outlook(
         if args.force {
             outlook.notes.push(lives);
         } else if outlook.refused.is_none() {
-            outlook.refused = Some(format!("{lives}, and wait {} minutes, or say --force", QUIET_PERIOD.as_mins()));
+            outlook.refused = Some(format!("{lives}, and wait {} minutes, or set --force", QUIET_PERIOD.as_mins()));
         }
     }
     outlook

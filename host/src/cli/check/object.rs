@@ -39,11 +39,11 @@ use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 /// Why a rule isn't asked that compares.
-const OF_ADMISSION: &str = "it reads oldObject or request, which only admission knows";
+const OF_ADMISSION: &str = "it reads oldObject or request, which only admission has";
 
 /// Why a rule isn't asked that looks things up.
 const OF_THE_CLUSTER: &str =
-    "it looks things up that may be in the cluster and not in these files: --complete says that the files are all there is";
+    "it looks up objects that may be in the cluster and not in these files: set --complete if the files are complete";
 
 /// How long the rules may add up other objects for one. What is wrong doesn't depend on how fast a machine is.
 const EVALUATION_TIMEOUT: Duration = Duration::from_hours(1);
@@ -172,7 +172,7 @@ impl Object {
         self.take(evaluated.violations);
         let passed = evaluated.not_evaluated.into_iter().map(|(field, rule)| SkippedCheck {
             what: format!("the CRD of {}: {field}: {rule}", self.named.kind),
-            why: "it compares with the object before a change, which only admission knows".to_owned(),
+            why: "it compares with the object before a change, which only admission has".to_owned(),
             usual: false,
         });
         passed.collect()

@@ -19,7 +19,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
         let name = crd.name_any();
         match install(&installation.client, &crd, false, &|_| ()).await? {
             Outcome::Missing if crd.spec.group == POLICY_PLUGIN.group => {
-                findings.push(Finding::wrong(format!("{name} is missing, without which no host decides anything"), INSTALL));
+                findings.push(Finding::wrong(format!("{name} is missing, without which hosts can't decide"), INSTALL));
             }
             Outcome::Missing => {
                 findings.push(Finding::note(format!("{name} is missing, so objects of this kind can't be created"), INSTALL));
@@ -32,7 +32,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
                 findings.push(Finding::wrong(format!("{name} is that of another version of Pointsman, and {comparison}"), INSTALL));
             }
             Outcome::Foreign(comparison) if comparison.unusable.is_some() => {
-                let message = format!("{name} was installed by somebody else, and {comparison}");
+                let message = format!("{name} was not installed by Pointsman, and {comparison}");
                 findings.push(Finding::wrong(message, "install a version that docs/crds.md names"));
             }
             // Nobody else has this group, so whoever installed it did so from our files.
@@ -41,7 +41,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
                 findings.push(Finding::wrong(message, "run `kubectl apply --server-side -k crds`"));
             }
             Outcome::Foreign(comparison) if !comparison.compatible() => {
-                let message = format!("{name} was installed by somebody else, and {comparison}");
+                let message = format!("{name} was not installed by Pointsman, and {comparison}");
                 findings.push(Finding::note(message, "if a service needs such a field, install a version that has it"));
             }
             _ => good += 1,

@@ -107,7 +107,7 @@ impl Deployed {
         for absent in &self.absent {
             let message = format!("the Deployment {NAME} mounts the {absent}, which doesn't exist, so its pods don't start");
             let remedy = if absent.starts_with("Secret ") && self.flag("--webhook-certs").is_some() {
-                "create it; where cert-manager does, `kubectl describe certificate` reports why it doesn't"
+                "create it; if cert-manager should, `kubectl describe certificate` reports why it doesn't"
             } else {
                 "create it"
             };
@@ -123,13 +123,13 @@ impl Deployed {
             let why = if why.is_empty() { String::new() } else { format!(" ({})", why.into_iter().collect::<Vec<_>>().join("; ")) };
             Finding::wrong(
                 format!("{ready} of {wanted} replicas are ready{why}"),
-                "`kubectl describe pods` and /readyz on port 8080 of each say why",
+                "`kubectl describe pods` and /readyz on port 8080 of each have the reason",
             )
         });
         if self.settings().len() > 1 {
             findings.push(Finding::wrong(
-                "the pods run with different arguments or variables, so the outcome depends on which of them leads",
-                "wait until the rollout has ended, and delete what isn't from it",
+                "the pods run with different arguments or variables, so the outcome depends on the leader",
+                "wait until the rollout has ended, and delete pods that don't belong to it",
             ));
         }
         findings
@@ -145,13 +145,13 @@ fn waits_for(pod: &Pod) -> Option<String> {
 }
 
 pub(super) async fn leader(installation: &Installation) -> Checked {
-    const NOBODY: &str = "a host that is ready leads within seconds; its log says what keeps it from that";
+    const NOBODY: &str = "a ready host becomes the leader within seconds; otherwise its log has the reason";
     let lease = Api::<Lease>::namespaced(installation.client.clone(), &installation.namespace).get_opt(NAME).await?;
     let Some(spec) = lease.and_then(|lease| lease.spec) else {
         return Ok(vec![Finding::wrong("no host has led yet", NOBODY)]);
     };
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
-        return Ok(vec![Finding::wrong("nobody leads, so nothing is decided", NOBODY)]);
+        return Ok(vec![Finding::wrong("no host is the leader, so no plan is applied", NOBODY)]);
     };
     let seconds = spec.renew_time.map_or(i64::MAX, |renewed| Timestamp::now().as_second().saturating_sub(renewed.0.as_second()));
     let expired = seconds > i64::from(spec.lease_duration_seconds.unwrap_or_default());

@@ -92,7 +92,7 @@ struct Line {
 type Checked<E = kube::Error> = Result<Vec<Finding>, E>;
 
 fn unread(error: &(dyn Error + 'static)) -> Vec<Finding> {
-    vec![Finding::wrong(format!("this can't be checked: {}", sentence(error)), "try again, as a user who may read it")]
+    vec![Finding::wrong(format!("this can't be checked: {}", sentence(error)), "retry as a user with the right to read it")]
 }
 
 /// What comes of a check.
@@ -103,7 +103,7 @@ async fn checked<E: Error + 'static>(name: &str, check: impl Future<Output = Che
 
 pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
     let client = args.cluster.connect().await?;
-    let served = apis::discover(&client).await.context("asking the API server what it serves")?;
+    let served = apis::discover(&client).await.context("requesting the served kinds from the API server")?;
     let installation = Installation { client, served, namespace: args.host.host_namespace };
     let deployed = hosts::Deployed::read(&installation).await;
     let served_only = deployed.as_ref().ok().and_then(|deployed| deployed.flag("--namespaces"));

@@ -24,8 +24,8 @@ pub(super) async fn check(installation: &Installation) -> Checked {
     let in_phase =
         |phase: PolicySetPhase| sets.iter().filter(move |set| set.status.as_ref().and_then(|status| status.phase) == Some(phase));
     findings.push(match in_phase(PolicySetPhase::Active).next() {
-        Some(active) => Finding::ok(format!("{} decides", active.name_any())),
-        None => Finding::wrong("no PolicySet is active", "see that a host leads; it records what decides"),
+        Some(active) => Finding::ok(format!("{} is active", active.name_any())),
+        None => Finding::wrong("no PolicySet is active", "check that a host is the leader; it records the active set"),
     });
     for candidate in in_phase(PolicySetPhase::Candidate) {
         let status = candidate.status.clone().unwrap_or_default();

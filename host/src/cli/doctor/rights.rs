@@ -39,10 +39,10 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
             names.sort();
             Finding::wrong(format!("{who} lacks rights of {name} ({})", names.join(", ")), remedy)
         } else if *name == BASE {
-            Finding::wrong(format!("{who} has no right of {name}, without which no host gets ready"), remedy)
+            Finding::wrong(format!("{who} has no right of {name}, without which no host becomes ready"), remedy)
         } else {
             let message = format!("{who} has no right of {name}, so nothing that needs one is served");
-            Finding::note(message, format!("if that isn't meant, {remedy}"))
+            Finding::note(message, format!("if this is unintended, {remedy}"))
         });
     }
     Ok(findings)

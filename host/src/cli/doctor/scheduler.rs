@@ -56,7 +56,7 @@ async fn missing(installation: &Installation, hosts: Option<&Deployed>) -> Vec<F
         Ok(pods) => findings.extend(waiting(&pods.items)),
         Err(error) if is_forbidden(&error) => findings.push(Finding::note(
             format!("you may not list the pods of all namespaces, so pods that wait for the scheduler {PROFILE} aren't seen"),
-            "if pods have this schedulerName, try again as a user who may",
+            "if pods have this schedulerName, retry as a user with this right",
         )),
         Err(error) => findings.extend(unread(&error)),
     }

@@ -25,10 +25,10 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
     let mutating = Api::<MutatingWebhookConfiguration>::all(client.clone()).get_opt(NAME).await?;
     let runs = deployed.and_then(|deployed| deployed.has_flag("--webhook"));
     if validating.is_none() && mutating.is_none() {
-        let remedy = "if kubectl is to report what rules refuse, add deploy/components/webhook";
+        let remedy = "to report rejections by rules in kubectl, add deploy/components/webhook";
         return Ok(vec![match runs {
             Some(true) => Finding::wrong(
-                "hosts answer the webhook, and no configuration has the API server ask them",
+                "hosts serve the webhook, but no webhook configuration exists, so the API server doesn't call them",
                 "apply deploy/components/webhook/webhook.yaml",
             ),
             _ => Finding::note("there is none", remedy),
@@ -36,7 +36,7 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
     }
     let mut findings = Vec::new();
     if runs == Some(false) {
-        let message = "the API server is to ask the webhook, and no host runs with --webhook";
+        let message = "the API server is configured to call the webhook, but no host runs with --webhook";
         findings.push(Finding::wrong(message, "add deploy/components/webhook, or delete the configurations"));
     }
     let validating = validating.and_then(|configuration| configuration.webhooks).into_iter().flatten();
@@ -48,7 +48,7 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
     for (name, client_config) in &clients {
         if client_config.ca_bundle.as_ref().is_none_or(|bundle| bundle.0.is_empty()) {
             findings.push(Finding::wrong(
-                format!("{name} has no caBundle, so the API server trusts no answer"),
+                format!("{name} has no caBundle, so the API server trusts no response"),
                 "the leader writes it, if it runs with --webhook and has the rights of deploy/roles/webhook; with cert-manager its injector does",
             ));
         }
@@ -65,7 +65,7 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
                 format!("no ready pod is behind the Service {namespace}/{name}, so the API server skips the webhook"),
                 "check that the hosts are ready, and that the Service's selector matches them",
             ),
-            ready => Finding::ok(format!("{ready} pods answer behind the Service {namespace}/{name}")),
+            ready => Finding::ok(format!("{ready} pods are ready behind the Service {namespace}/{name}")),
         });
     }
     Ok(findings)
@@ -84,7 +84,7 @@ pub(super) async fn ready_endpoints(client: &Client, namespace: &str, name: &str
 
 /// How long the certificate is valid, and whether the API server trusts it.
 async fn certificate(installation: &Installation, name: &str, clients: &[(String, WebhookClientConfig)]) -> Vec<Finding> {
-    const RENEWAL: &str = "the leader renews its own certificate 30 days before its end, and its log says why if it can't; with cert-manager, check the Certificate";
+    const RENEWAL: &str = "the leader renews its own certificate 30 days before its end, and its log has the reason if it can't; with cert-manager, check the Certificate";
     let secret = match Api::<Secret>::namespaced(installation.client.clone(), &installation.namespace).get_opt(name).await {
         Ok(secret) => secret,
         Err(error) => return unread(&error),
@@ -93,8 +93,8 @@ async fn certificate(installation: &Installation, name: &str, clients: &[(String
     let chain = data.get("tls.crt").map(|chain| String::from_utf8_lossy(&chain.0).into_owned()).unwrap_or_default();
     let leaf = certificates("tls.crt", chain.as_bytes()).ok().and_then(|chain| chain.into_iter().next());
     let Some(ends) = leaf.as_ref().and_then(expires) else {
-        const CREATION: &str = "a host creates it, if it runs with --webhook and has the rights of deploy/roles/webhook, and its log says why it \
-                                didn't; with cert-manager look at the Certificate";
+        const CREATION: &str = "a host creates it, if it runs with --webhook and has the rights of deploy/roles/webhook, and its log has the \
+                                reason if it can't; with cert-manager, check the Certificate";
         return vec![Finding::wrong(format!("the Secret {name} has no certificate of the webhook in tls.crt"), CREATION)];
     };
     let now = Timestamp::now().as_second();

@@ -67,7 +67,7 @@ impl ExtenderSource {
             let message = status["message"].as_str().unwrap_or_else(|| text.lines().next().unwrap_or_default());
             bail!("{} answers {PATH} with status {}: {}", self.name, answer.status().as_u16(), printable_line(message));
         }
-        serde_json::from_slice(answer.body()).with_context(|| format!("{} gives no placements", self.name))
+        serde_json::from_slice(answer.body()).with_context(|| format!("{} returns no placements", self.name))
     }
 
     fn target(&self, query: &[(&str, &str)]) -> String {
@@ -95,7 +95,7 @@ pub(in crate::cli) async fn ask_all<'s>(
         bail!("{}", failures.join("; "));
     }
     for failure in failures {
-        note(format!("{failure}; its placements are left out"));
+        note(format!("{failure}; its placements are omitted"));
     }
     Ok(answers)
 }

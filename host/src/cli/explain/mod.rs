@@ -82,18 +82,18 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         (None, Some((subject, name))) => return pod::run(name, Some(subject), view, extender).await,
         // clap doesn't require what conflicts with another flag that is there.
         (None, None) if part.pod.is_some() => {
-            bail!("--pod is for subjects in a cluster: give KIND/NAME of the one that the pod belongs to")
+            bail!("--pod is for subjects in a cluster: specify KIND/NAME of the pod's subject")
         }
         (None, None) if !extender.is_empty() => bail!("--extender is for pods: name one as pod/NAME, or with --pod NAME"),
         (None, None) => {}
     }
     if part.labels && view.output.output == Output::Json {
-        bail!("-o json prints the whole record: leave out --labels");
+        bail!("-o json prints the full record: omit --labels");
     }
     let offline = match subject {
         Some(subject) => live::read(subject, view).await?,
         None if view.offline.files.is_empty() => {
-            bail!("nothing to explain: give KIND/NAME of a subject in the cluster, or files with -f FILE")
+            bail!("nothing to explain: specify KIND/NAME of a subject in the cluster, or files with -f FILE")
         }
         None => read(&view.offline, &view.cache)?,
     };

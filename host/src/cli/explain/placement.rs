@@ -90,7 +90,7 @@ pub(super) fn text(answer: &PlacementsAnswer) -> String {
     let Placement { namespace, name, set, plugins, excluded, chosen, .. } = placement;
     let at = i64::try_from(placement.at).ok().and_then(|at| Timestamp::from_second(at).ok());
     let at = at.map_or_else(|| placement.at.to_string(), |at| at.to_string());
-    let mut text = format!("pod {namespace}/{name}, asked about at {at}\nscored by {} of the policy set {set}\n\n", plugins.join(", "));
+    let mut text = format!("pod {namespace}/{name}, queried at {at}\nscored by {} of the policy set {set}\n\n", plugins.join(", "));
     let ranked = placement.ranked();
     let cells = |RankedNode { node, score, rank, .. }: &RankedNode<'_>| {
         let score = score.map_or_else(|| "excluded".to_owned(), |score| format!("{score:.4}"));
@@ -119,10 +119,10 @@ pub(super) fn text(answer: &PlacementsAnswer) -> String {
     for (why, nodes) in reasons {
         let more = if nodes.len() > MAX_NAMES { format!(" and {} more", nodes.len() - MAX_NAMES) } else { String::new() };
         let names = nodes.iter().take(MAX_NAMES).copied().collect::<Vec<_>>().join(", ");
-        line(&mut text, &format!("left out, because {}: {}{more}", printable_line(why), printable_line(&names)));
+        line(&mut text, &format!("omitted, because {}: {}{more}", printable_line(why), printable_line(&names)));
     }
     if placement.excluded_left_out > 0 {
-        line(&mut text, &format!("left out, for reasons that aren't recorded: {}", further_nodes(placement.excluded_left_out)));
+        line(&mut text, &format!("omitted, for reasons that aren't recorded: {}", further_nodes(placement.excluded_left_out)));
     }
     for node in &answer.explained {
         text += &reasons_of(node);
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_placement_is_a_table_with_reasons() {
-        let expected = "pod ml/llama-0, asked about at 2023-11-14T22:13:20Z\n\
+        let expected = "pod ml/llama-0, queried at 2023-11-14T22:13:20Z\n\
             scored by scheduling-scoring of the policy set sha256:ab\n\n\
             NODE   SCORE      RANK   CHOSEN\n\
             b      0.7500     10\n\
@@ -191,7 +191,7 @@ mod tests {
             a      0.2500     8\n\
             d      0.1000     7      *\n\
             x      excluded   0\n\
-            left out, because the policy p excludes the node: x\n\
+            omitted, because the policy p excludes the node: x\n\
             \nb\n\
             \x20 p Locality +0.5000: the node has the model\n\
             \x20 p Note: as is\n\
@@ -212,7 +212,7 @@ mod tests {
         let said = text(&large);
         let rows = "x      excluded   0\nand 1 further node\nThe scheduler chose far, whose score isn't recorded.\n";
         assert!(said.contains(rows), "{said}");
-        assert!(said.contains(": x\nleft out, for reasons that aren't recorded: 300 further nodes\n"), "{said}");
+        assert!(said.contains(": x\nomitted, for reasons that aren't recorded: 300 further nodes\n"), "{said}");
         assert_eq!(explained_nodes(&large.placements[0]), ["b", "c", "a"]);
     }
 }

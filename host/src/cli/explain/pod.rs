@@ -43,7 +43,7 @@ pub(super) async fn run(name: &str, subject: Option<&str>, view: &ViewArgs, exte
         }
         (Ok(None), Err(missing)) => return Err(missing.into_error()),
         (Err(error), Ok(placed)) if subject.is_none() => {
-            note(format!("what makes the pod isn't explained: {}", failure(&error)));
+            note(format!("the owner of the pod isn't explained: {}", failure(&error)));
             placement::text(&placed)
         }
         (Err(error), _) => return Err(error),
@@ -57,7 +57,7 @@ async fn planned(name: &str, wanted: Option<(&'static Resource, &str)>, view: &V
     let namespace = &view.offline.namespace;
     let pods: Api<Pod> = Api::namespaced(view.cluster.connect().await?, namespace);
     let found = pods.get_opt(name).await.with_context(|| format!("reading the pod {namespace}/{name}"))?;
-    let live = found.map(serde_json::to_value).transpose().context("reading what the API server says")?;
+    let live = found.map(serde_json::to_value).transpose().context("reading the response of the API server")?;
     let subject = live.as_ref().and_then(explain::pod::subject);
     let (live, kind, subject) = match (live, subject, wanted) {
         (None, ..) => bail!("there is no pod {name} in the namespace {namespace}: `kubectl get pods -n {namespace}` lists them"),

@@ -78,11 +78,11 @@ impl OfflineObjects {
     pub(in crate::cli) fn notes(&self) -> Vec<String> {
         let told = self.unknown.iter().take(MAX_NAMES_LISTED).map(|(place, path)| {
             let (place, field) = fields::locate(place, path);
-            format!("{place}: {field}: no such field is known, so it counts for nothing")
+            format!("{place}: {field}: unknown field, which is ignored")
         });
         let mut notes: Vec<String> = told.collect();
         if self.unknown.len() > MAX_NAMES_LISTED {
-            notes.push(format!("and {} more fields that are not known", self.unknown.len() - MAX_NAMES_LISTED));
+            notes.push(format!("and {} more unknown fields", self.unknown.len() - MAX_NAMES_LISTED));
         }
         if !self.skipped.is_empty() {
             let skipped: Vec<String> = self.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();

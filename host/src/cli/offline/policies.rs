@@ -93,7 +93,7 @@ fn rules<'g>(
             Arc::clone(rule)
         } else {
             let bound = bind(rule.name(), &rule.bound.spec, params);
-            Arc::new(loader.rule(bound).map_err(|error| anyhow!("the rule {} that the host brings: {error}", rule.name()))?)
+            Arc::new(loader.rule(bound).map_err(|error| anyhow!("the shipped rule {}: {error}", rule.name()))?)
         });
     }
     for rule in &gathered.rules {
@@ -129,7 +129,7 @@ fn member(
     let wanted = &spec.source;
     let found = source::find(SOURCES, wanted).map_err(|problem| problem.message.trim_end_matches('.').to_owned())?;
     if builtin::find(&bound.name).is_some() && !found.is_part_of_host() {
-        return Err("this is the name of a built-in plugin, which stands in for others: give yours another name".to_owned().into());
+        return Err("this is the name of a built-in plugin, which is the fallback of others: rename yours".to_owned().into());
     }
     if spec.order == 0 && !found.is_part_of_host() {
         return Err("order 0 is reserved for built-in plugins: set spec.order to a number from 1 to 1000".to_owned().into());
@@ -146,7 +146,7 @@ fn member(
     let bytes = read.unwrap_or_default();
     let digest = Digest::hash(&bytes).to_string();
     if let Some(wanted) = spec.digest.as_ref().filter(|wanted| **wanted != digest) {
-        return Err(format!("spec.digest accepts {wanted} alone, and the bytes are {digest}").into());
+        return Err(format!("spec.digest accepts only {wanted}, and the file has the digest {digest}").into());
     }
     let mut binding = binding(&bound.name, spec);
     binding.digest = digest;

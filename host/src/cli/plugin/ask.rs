@@ -130,9 +130,9 @@ impl Scoring {
         let wanted = member.features(self.question);
         let columns = self.columns.unwrap_or(u32::try_from(wanted.len()).unwrap_or(u32::MAX));
         let length = columns as usize;
-        let wrong = |sentence: String| Err(CallError::Nonsense(format!("no answer at all, for the request is wrong: {sentence}")));
+        let wrong = |sentence: String| Err(CallError::Nonsense(format!("no answer, because the request is invalid: {sentence}")));
         if length != wanted.len() {
-            return wrong(format!("it has {length} columns, and the plugin asks for {}: {}", wanted.len(), super::none_or(wanted)));
+            return wrong(format!("it has {length} columns, and the plugin requests {}: {}", wanted.len(), super::none_or(wanted)));
         }
         if matrix.len().checked_rem(length).unwrap_or(matrix.len()) != 0 {
             return wrong(format!("its {} numbers don't make rows of {length}", matrix.len()));

@@ -130,7 +130,7 @@ fn table(measured: &[Measured]) -> String {
             ]
         })
         .collect();
-    let times = "Times are in µs, from the question to the answer, with the making of a fresh instance.";
+    let times = "Times are in µs, from the question to the answer, including the creation of a fresh instance.";
     columns(["CASE", "INSTANCES", "CALLS", "MIN", "P50", "P90", "P99", "MAX", "FUEL", "MEMORY"], &rows) + times
 }
 

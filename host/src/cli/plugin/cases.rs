@@ -60,7 +60,7 @@ fn case(written: WrittenCase, place: String) -> Result<PluginCase> {
     };
     let answer = answer.map(|answer| question.normal(answer)).transpose();
     let expected = match (answer.map_err(|error| anyhow!("the case {name:?}: answer: {error}"))?, error) {
-        (Some(_), Some(_)) => bail!("the case {name:?} has both an answer and an error: keep one"),
+        (Some(_), Some(_)) => bail!("the case {name:?} has both an answer and an error: remove one"),
         (Some(answer), None) => Some(Expected::Answer(answer)),
         (None, Some(error)) if error.trim().is_empty() => bail!("the case {name:?} has an empty error: write a part of the sentence"),
         (None, error) => error.map(Expected::Error),

@@ -93,7 +93,7 @@ pub(super) struct DiffArgs {
 
 /// What -n means here.
 const NAMESPACE: &str =
-    "Only the services of this namespace; by default of all. With files, the namespace of objects that name none, by default `default`";
+    "Only the services of this namespace; default: all namespaces. With files: namespace of objects that specify none; default: `default`";
 
 fn mode(text: &str) -> Result<PluginMode, String> {
     match text.to_ascii_lowercase().as_str() {
@@ -160,7 +160,7 @@ fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
 
 /// What files have, with the set that decides there, and the one that is compared with it.
 fn read_files(args: &DiffArgs, loader: &Loader) -> Result<(Offline, ActiveSet)> {
-    let path = args.file.as_ref().context("with files (-f) the plugin is a file, too: name it")?;
+    let path = args.file.as_ref().context("with files (-f), the plugin must be a file: specify it")?;
     let mut given = args.view.offline.clone();
     if given.namespace.is_empty() {
         "default".clone_into(&mut given.namespace);
@@ -209,7 +209,7 @@ impl DiffArgs {
             1 => Ok(candidates.remove(0)),
             _ => {
                 let names: Vec<String> = candidates.iter().map(ResourceExt::name_any).collect();
-                bail!("several policy sets are candidates: give one of them with --set: {}", names.join(", "))
+                bail!("there are several candidates: specify one with --set: {}", names.join(", "))
             }
         }
     }
@@ -224,7 +224,7 @@ impl DiffArgs {
 
     /// How the plugin is bound: like the one whose place it takes, where nothing else is said.
     fn bound(&self, set: &ActiveSet, digest: &Digest) -> Result<PolicySetPlugin> {
-        let name = self.name.as_deref().context("--name says which PolicyPlugin is meant")?;
+        let name = self.name.as_deref().context("set --name to the PolicyPlugin")?;
         let mut bound = match set.member(name) {
             Some(member) => member.bound.clone(),
             None => binding(name, &PolicyPluginSpec::default()),

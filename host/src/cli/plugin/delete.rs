@@ -48,19 +48,19 @@ pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
     }
     for (at, (namespace, map)) in maps.iter().enumerate() {
         if shared.contains(&(namespace.clone(), map.clone())) {
-            print(&format!("kept      ConfigMap {namespace}/{map}: another PolicyPlugin takes its bytes from it"));
+            print(&format!("kept      ConfigMap {namespace}/{map}: another PolicyPlugin uses it"));
             continue;
         }
         let target = ConfigMaps::new(client.clone(), namespace);
         match target.delete_part(map, at + 1, args.dry_run).await? {
             Some(true) if args.dry_run => print(&format!("would delete  ConfigMap {namespace}/{map}")),
             Some(true) => print(&format!("deleted   ConfigMap {namespace}/{map}")),
-            Some(false) => print(&format!("kept      ConfigMap {namespace}/{map}: it doesn't say that it is a part of a plugin")),
+            Some(false) => print(&format!("kept      ConfigMap {namespace}/{map}: it isn't marked as a part of a plugin")),
             None => {}
         }
     }
     if !args.dry_run {
-        print("The plugin decides until a policy set without it is active: see `pointsman policy history`.");
+        print("The plugin stays active until a policy set without it is active: see `pointsman policy history`.");
     }
     Ok(ExitCode::SUCCESS)
 }

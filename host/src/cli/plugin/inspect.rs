@@ -85,7 +85,7 @@ impl Inspected {
         let list = |names: &BTreeSet<String>| none_or(&names.iter().map(String::as_str).collect::<Vec<_>>());
         let form = match self.form {
             Form::Component => "component",
-            Form::CoreModule => "core module that carries its interfaces",
+            Form::CoreModule => "core module that embeds its interfaces",
             Form::Command => "command",
         };
         let features = self.features.iter().map(|set| {
@@ -104,7 +104,7 @@ impl Inspected {
             ("exports", list(&self.exports)),
             ("config", short(&self.config_schema)),
             ("features", none_or(&features.collect::<Vec<_>>())),
-            ("wants time", if self.wants_time { "yes" } else { "no" }.to_owned()),
+            ("needs time", if self.wants_time { "yes" } else { "no" }.to_owned()),
         ])
     }
 }

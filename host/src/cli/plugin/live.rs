@@ -59,11 +59,11 @@ impl Decided {
     pub(super) fn tell(&self, digest: &str, told: impl Fn(&str)) -> ExitCode {
         match self {
             Self::Decides => {
-                told(&format!("active    {digest} decides"));
+                told(&format!("active    {digest}"));
                 ExitCode::SUCCESS
             }
             Self::Waits(why) => {
-                told(&format!("waiting   {digest} doesn't decide yet. {why}"));
+                told(&format!("waiting   {digest} isn't active yet. {why}"));
                 ExitCode::from(DECISION_NEEDED)
             }
         }
@@ -89,7 +89,7 @@ pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin,
             }
             Outcome::Refused(why) => bail!("the host can't use {digest}: {}{}", why.trim_end_matches('.'), meanwhile(plugin.as_ref())),
             Outcome::Pending(state) => {
-                bail!("{digest} doesn't decide after {} s: {state}; `pointsman plugin status {name}` tells more", args.wait)
+                bail!("{digest} isn't active after {} s: {state}; see `pointsman plugin status {name}`", args.wait)
             }
         };
     }
@@ -155,12 +155,12 @@ pub(super) fn absent(name: &str) -> Error {
 
 fn meanwhile(plugin: Option<&PolicyPlugin>) -> String {
     let active = plugin.and_then(|plugin| plugin.status.as_ref()?.active.as_ref());
-    active.map(|active| format!("; meanwhile {} decides", active.digest)).unwrap_or_default()
+    active.map(|active| format!("; {} stays active", active.digest)).unwrap_or_default()
 }
 
 fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>) -> Outcome {
     let Some(plugin) = plugin else { return Outcome::Refused("the PolicyPlugin was deleted".to_owned()) };
-    let Some(status) = &plugin.status else { return Outcome::Pending("no host has looked at it; is one running?".to_owned()) };
+    let Some(status) = &plugin.status else { return Outcome::Pending("no host has processed it; is one running?".to_owned()) };
     if status.observed_generation < generation {
         return Outcome::Pending("no host has seen the newest state; is one running?".to_owned());
     }
@@ -174,12 +174,12 @@ fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>)
                     Outcome::Waits(ready.reason.clone(), ready.message.clone())
                 }
                 Some(ready) => Outcome::Pending(format!("Ready is {} ({}): {}", ready.status, ready.reason, ready.message)),
-                None => Outcome::Pending("the host says nothing of it".to_owned()),
+                None => Outcome::Pending("the host has not reported on it".to_owned()),
             }
         }
         _ if status.active.as_ref().is_some_and(|active| active.digest == digest) => Outcome::Active,
         Some(loaded) => Outcome::Pending(format!("Loaded is {} ({}): {}", loaded.status, loaded.reason, loaded.message)),
-        None => Outcome::Pending("the host says nothing of it".to_owned()),
+        None => Outcome::Pending("the host has not reported on it".to_owned()),
     }
 }
 

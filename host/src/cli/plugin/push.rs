@@ -101,7 +101,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let answered = answered(&bench.described.description);
     if let Some(other) = args.points.iter().find(|point| !answered.contains(point)) {
         let answered: Vec<_> = answered.iter().map(|point| name(*point)).collect();
-        bail!("--point {}: the plugin doesn't answer there; it answers at {}", name(*other), answered.join(", "));
+        bail!("--point {}: the plugin doesn't support this point; it supports {}", name(*other), answered.join(", "));
     }
     let checked = config.as_ref().map_or_else(|| "{}".to_owned(), Value::to_string);
     bench.load(&checked, PluginInstances::Fresh).map_err(|error| anyhow!("the plugin can't be used like this: {error}"))?;
@@ -136,7 +136,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let pinned = pinned(&plugins, &args.name, &digest).await?;
     if let Some(pinned) = pinned.as_ref().filter(|_| !args.unpin) {
         bail!(
-            "the PolicyPlugin {0} is pinned to {pinned}, so that these bytes would not be taken: push them with --unpin, or remove the pin with `pointsman plugin rollback {0} --resume`",
+            "the PolicyPlugin {0} is pinned to {pinned}, so that these bytes would not become active: push them with --unpin, or remove the pin with `pointsman plugin rollback {0} --resume`",
             args.name
         )
     }
@@ -168,7 +168,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let applied = applied.with_context(|| format!("applying the PolicyPlugin {}", args.name))?;
     told(&format!("applied   PolicyPlugin {}, {digest}", args.name));
     for stale in target.remove_after(&args.name, maps.len()).await? {
-        told(&format!("deleted   ConfigMap {}/{stale}, a part of what was there before", args.namespace()));
+        told(&format!("deleted   ConfigMap {}/{stale}, a part of the previous version", args.namespace()));
     }
     if args.waiting.wait > 0 {
         return Ok(live::decides(&plugins, &applied, &digest, args.waiting).await?.tell(&digest, told));

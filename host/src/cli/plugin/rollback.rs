@@ -136,7 +136,7 @@ fn choose(plugin: &PolicyPlugin, kept: &[Revision]) -> Result<Target> {
     }
     let name = plugin.name_any();
     let passed: Vec<String> = skipped.iter().map(|(revision, why)| format!("; {revision}: {why}")).collect();
-    bail!("no earlier revision of {name} is left to go back to{}: name one with --to, or push a fix with --unpin", passed.concat())
+    bail!("no earlier revision of {name} is left to roll back to{}: name one with --to, or push a fix with --unpin", passed.concat())
 }
 
 /// The digest that is meant, which must be kept.
@@ -145,14 +145,14 @@ fn find(name: &str, wanted: &str, kept: &[Revision]) -> Result<String> {
     let fitting: Vec<String> = kept.iter().map(|revision| revision.digest.to_string()).filter(fits).collect();
     match &fitting[..] {
         [digest] if !wanted.is_empty() => Ok(digest.clone()),
-        [] => bail!("no revision {wanted} of {name} is kept; {}", list_revisions(kept)),
+        [] => bail!("no revision {wanted} of {name} is stored; {}", list_revisions(kept)),
         _ => bail!("{wanted:?} is the beginning of several revisions of {name}; {}", list_revisions(kept)),
     }
 }
 
 fn list_revisions(kept: &[Revision]) -> String {
     let each: Vec<_> = kept.iter().map(|revision| format!("{} (version {})", revision.digest, revision.version)).collect();
-    if each.is_empty() { "none is kept".to_owned() } else { format!("there are {}", each.join(", ")) }
+    if each.is_empty() { "none is stored".to_owned() } else { format!("there are {}", each.join(", ")) }
 }
 
 #[cfg(test)]
@@ -194,7 +194,7 @@ mod tests {
         assert!(said("sha256:0", &kept).contains(&format!("there are {a} (version 0.1.0), {b}")));
         assert!(said("sha256:", &kept).contains("beginning of several"));
         assert!(said("", &kept[..1]).contains("beginning of several"));
-        assert!(said("x", &[]).contains("none is kept"));
+        assert!(said("x", &[]).contains("none is stored"));
     }
 
     #[test]

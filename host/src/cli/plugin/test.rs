@@ -80,7 +80,7 @@ impl Members {
         let answered = answered(&self.bench.described.description);
         if !answered.contains(&case.question.point()) {
             let points = answered.into_iter().map(name).collect::<Vec<_>>().join(", ");
-            return Err(format!("it doesn't answer at {}; it answers at {points}", case.point()));
+            return Err(format!("the plugin doesn't support {}; it supports {points}", case.point()));
         }
         let member = self.for_config(&case.config)?;
         case.question.ask(&member).map(|answered| answered.value).map_err(|error| error.to_string())
@@ -107,13 +107,13 @@ fn outcome(case: &PluginCase, answer: &Result<Value, String>) -> Outcome {
         }
         (Some(Expected::Answer(expected)), Err(error)) => {
             outcome.expected = Some(expected.clone());
-            Some(format!("there should be an answer, but {error}"))
+            Some(format!("expected an answer, but {error}"))
         }
-        (Some(Expected::Error(part)), Ok(_)) => Some(format!("there should be an error with {part:?}, but it answers")),
+        (Some(Expected::Error(part)), Ok(_)) => Some(format!("expected an error with {part:?}, but the plugin answers")),
         (Some(Expected::Error(part)), Err(error)) => {
-            (!error.contains(part.as_str())).then(|| format!("there should be an error with {part:?}, but {error}"))
+            (!error.contains(part.as_str())).then(|| format!("expected an error with {part:?}, but {error}"))
         }
-        (None, Ok(_)) => Some("the case has neither answer nor error, and it answers".to_owned()),
+        (None, Ok(_)) => Some("the case has neither answer nor error, and the plugin answers".to_owned()),
         (None, Err(error)) => Some(format!("the case has neither answer nor error, and {error}")),
     };
     outcome.passed = outcome.problem.is_none();
@@ -159,9 +159,9 @@ mod tests {
         assert!(outcome_for(Some(Expected::Error("loops".into())), Err("it loops")).passed);
         for (expected, answer, says) in [
             (Some(Expected::Answer(json!([1]))), Ok(json!([2])), "first at [0]"),
-            (Some(Expected::Answer(json!([1]))), Err("it trapped"), "should be an answer, but it trapped"),
+            (Some(Expected::Answer(json!([1]))), Err("it trapped"), "expected an answer, but it trapped"),
             (Some(Expected::Error("loops".into())), Err("it trapped"), "with \"loops\", but it trapped"),
-            (Some(Expected::Error("loops".into())), Ok(json!([1])), "but it answers"),
+            (Some(Expected::Error("loops".into())), Ok(json!([1])), "but the plugin answers"),
             (None, Ok(json!([1])), "neither answer nor error"),
         ] {
             let outcome = outcome_for(expected, answer);

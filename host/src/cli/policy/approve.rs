@@ -44,7 +44,7 @@ pub(super) async fn run(args: ApproveArgs) -> Result<ExitCode> {
     let name = set.name_any();
     match may(&set, args.unseen)? {
         Approvable::Decides => {
-            print(&format!("{name} decides already"));
+            print(&format!("{name} is already active"));
             return Ok(ExitCode::SUCCESS);
         }
         Approvable::Approve => {}
@@ -116,7 +116,7 @@ fn may(set: &PolicySet, unseen: bool) -> Result<Approvable> {
         Some(PolicySetPhase::Active) => return Ok(Approvable::Decides),
         Some(PolicySetPhase::Candidate) => {}
         Some(PolicySetPhase::Previous) => {
-            bail!("{name} was active before and is not a candidate: run `pointsman policy rollback` to go back to it")
+            bail!("{name} was active before and is not a candidate: run `pointsman policy rollback` to activate it again")
         }
         Some(PolicySetPhase::Abandoned) => {
             let next = replaced_by.map(|next| format!(" Review {next} with `pointsman policy history {next}`.")).unwrap_or_default();
@@ -129,7 +129,7 @@ fn may(set: &PolicySet, unseen: bool) -> Result<Approvable> {
     }
     let compared = condition("Shadowed").is_some_and(|shadowed| shadowed.status == "True");
     if !compared && !unseen {
-        bail!("{name} is still being compared with the live subjects: wait, or give --unseen");
+        bail!("{name} is still being compared with the live subjects: wait, or set --unseen");
     }
     Ok(Approvable::Approve)
 }

@@ -137,11 +137,11 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
         let counted = || usize::try_from(restarts + objects + metadata + failed).unwrap_or_default();
         let changed = report.map_or_else(counted, |report| report.changed.len() + report.omitted);
         let left = changed.saturating_sub(examples.len());
-        let more = (left > 0).then(|| format!("and {left} more: --subjects names them"));
+        let more = (left > 0).then(|| format!("and {left} more: --subjects lists them"));
         examples.into_iter().chain(more).collect()
     };
     if all && report.is_none() {
-        text.push_str("\nthe whole report is not kept; these are the first subjects\n");
+        text.push_str("\nthe full report is not stored; these are the first subjects\n");
     } else if !lines.is_empty() {
         text.push('\n');
     }
@@ -156,7 +156,7 @@ fn whole(report: &Report) -> Vec<String> {
         lines.extend(changed.places.iter().map(|place| format!("  {place}")));
     }
     if report.omitted > 0 {
-        lines.push(format!("and {} more, which there was no room to keep", report.omitted));
+        lines.push(format!("and {} more, omitted because of the report's maximum size", report.omitted));
     }
     lines
 }
@@ -202,11 +202,11 @@ mod tests {
             "9 of 9 subjects",
             "of 8 recorded questions 2 pick another candidate",
             "n/a: pods restart",
-            "and 2 more: --subjects names them",
+            "and 2 more: --subjects lists them",
         ] {
             assert!(told.contains(part), "{part} in {told}");
         }
-        assert!(details(&set(), None, true).contains("the whole report is not kept"));
+        assert!(details(&set(), None, true).contains("the full report is not stored"));
     }
 
     #[test]

@@ -85,16 +85,16 @@ async fn decides(api: &Api<PolicySet>, name: &str, seconds: u64, settled: impl F
     let seen = timeout(Duration::from_secs(seconds), await_condition(api.clone(), name, settled)).await;
     let Ok(now) = seen else {
         let told = api.get_opt(name).await.ok().flatten().and_then(|set| set.status?.message);
-        bail!("{name} doesn't decide after {seconds} s: {}", told.unwrap_or_else(|| "is a host running?".to_owned()))
+        bail!("{name} isn't active after {seconds} s: {}", told.unwrap_or_else(|| "is a host running?".to_owned()))
     };
     let now = now.with_context(|| format!("watching {name}"))?;
     match now {
         Some(set) if phase(&set) == Some(PolicySetPhase::Active) => {
-            print(&format!("active    {name} decides"));
+            print(&format!("active    {name}"));
             Ok(())
         }
         Some(set) if phase(&set) == Some(PolicySetPhase::Candidate) => {
-            bail!("{name} doesn't decide: {}", set.status.and_then(|status| status.message).unwrap_or_default())
+            bail!("{name} isn't active: {}", set.status.and_then(|status| status.message).unwrap_or_default())
         }
         Some(set) => bail!("{name} was abandoned: {}", set.status.and_then(|status| status.message).unwrap_or_default()),
         None => bail!("{name} was deleted"),

@@ -21,7 +21,7 @@ use std::{
 #[derive(Args, Debug)]
 pub(super) struct PauseArgs {
     /// Reason, shown in the status
-    #[arg(long, default_value = "somebody has said `pointsman policy pause`")]
+    #[arg(long, default_value = "paused by `pointsman policy pause`")]
     reason: String,
     #[command(flatten)]
     sets: SetsArgs,
@@ -82,7 +82,7 @@ pub(super) async fn resume(args: ResumeArgs) -> Result<ExitCode> {
     for set in &held {
         if paused.is_empty() {
             annotate(&api, set, HOLD, Value::Null).await?;
-            print(&format!("released  {}: the sets that the PolicyPlugins ask for may decide again", set.name_any()));
+            print(&format!("released  {}: the sets that the PolicyPlugins request may become active again", set.name_any()));
         } else {
             // One word at a time: whoever lets a way back go on doesn't want to go forward again.
             print(&format!("held      {} still: run `pointsman policy resume` again to undo the rollback", set.name_any()));
@@ -124,7 +124,7 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
         annotate(&api, &wanted, PAUSED, Value::Null).await?;
     }
     annotate(&api, &wanted, HOLD, json!(wanted.spec.digest)).await?;
-    print(&format!("held      {name}, whatever the PolicyPlugins ask for, until `pointsman policy resume`"));
+    print(&format!("held      {name}, regardless of the PolicyPlugins, until `pointsman policy resume`"));
     if args.wait > 0 {
         super::decides(&api, &name, args.wait, |set| phase(set) == Some(PolicySetPhase::Active)).await?;
     }
@@ -149,7 +149,7 @@ fn differences(active: Option<&PolicySet>, wanted: &PolicySet) -> Vec<String> {
     let names: BTreeSet<&String> = now.keys().chain(then.keys()).collect();
     let line = |name: &String| match (now.get(name), then.get(name)) {
         (Some((before, _)), Some((after, _))) if before == after => None,
-        (Some((_, before)), Some((_, after))) if before == after => Some(format!("  {name}: {before}, bound or configured otherwise")),
+        (Some((_, before)), Some((_, after))) if before == after => Some(format!("  {name}: {before}, bound or configured differently")),
         (Some((_, before)), Some((_, after))) => Some(format!("  {name}: {before} -> {after}")),
         (Some((_, before)), None) => Some(format!("  {name}: {before} -> none")),
         (None, Some((_, after))) => Some(format!("  {name}: none -> {after}")),

@@ -82,7 +82,7 @@ fn case(written: WrittenCase, place: String) -> Result<RuleCase> {
         bail!("the case {name:?} has an empty message: write a part of the sentence");
     }
     if written.message.is_some() && [RuleVerdict::Pass, RuleVerdict::NotMatched].contains(&expected) {
-        bail!("the case {name:?} expects {expected} and a message: a rule says nothing then");
+        bail!("the case {name:?} expects {expected} and a message: a rule has no message then");
     }
     let roots = [
         ("object", written.object),

@@ -127,10 +127,10 @@ impl RulesUnderTest<'_> {
         if let Some(ruled) = self.gathered.rules.iter().find(|ruled| ruled.name == case.rule) {
             return Ok((&ruled.rule.spec, ruled.place.to_string()));
         }
-        let brought = shipped::find(&case.rule).map(|rule| (&rule.spec, "brought by the host".to_owned()));
+        let brought = shipped::find(&case.rule).map(|rule| (&rule.spec, "shipped with the host".to_owned()));
         brought.ok_or_else(|| {
             let RuleCase { rule, name, place, .. } = case;
-            anyhow!("{place}: the case {name:?}: there is no rule {rule}, neither in the files (-f) nor among those that the host brings")
+            anyhow!("{place}: the case {name:?}: there is no rule {rule}, neither in the files (-f) nor among the shipped rules")
         })
     }
 }
@@ -207,9 +207,10 @@ fn outcome(case: &RuleCase, answer: Answer) -> Outcome {
     let said = if messages.is_empty() { String::new() } else { format!(": {}", messages.join("; ")) };
     let lacking = case.message.as_ref().filter(|part| !messages.iter().any(|message| message.contains(part.as_str())));
     let problem = if actual == expected {
-        lacking.map(|part| format!("it should say {part:?}, and says{said}"))
+        let got = if said.is_empty() { " none" } else { said.as_str() };
+        lacking.map(|part| format!("expected a message with {part:?}, got{got}"))
     } else {
-        Some(format!("expected {expected}, and it is {actual}{said}"))
+        Some(format!("expected {expected}, got {actual}{said}"))
     };
     Outcome {
         name: case.name.clone(),
@@ -273,11 +274,11 @@ mod tests {
         let denied = || answer(vec![finding(&[RuleAction::Deny], false)], true);
         assert_eq!(
             strip_str(&golden::result_lines(&outcome(&case(RuleVerdict::Pass, None), denied()))).to_string(),
-            "FAILED  a (cases.yaml:3)\n        expected Pass, and it is Deny: it is wrong"
+            "FAILED  a (cases.yaml:3)\n        expected Pass, got Deny: it is wrong"
         );
         assert_eq!(
             strip_str(&golden::result_lines(&outcome(&case(RuleVerdict::Deny, Some("right")), denied()))).to_string(),
-            "FAILED  a (cases.yaml:3)\n        it should say \"right\", and says: it is wrong"
+            "FAILED  a (cases.yaml:3)\n        expected a message with \"right\", got: it is wrong"
         );
         assert_eq!(strip_str(&golden::result_lines(&outcome(&case(RuleVerdict::Deny, None), denied()))).to_string(), "ok      a");
     }

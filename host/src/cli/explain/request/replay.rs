@@ -63,7 +63,7 @@ impl<'a> Replay<'a> {
             None => self.load(policy),
         };
         let loaded = self.loaded.entry(key).or_insert(loaded).as_ref().map_err(Clone::clone)?;
-        let terms = loaded.explain(rows, row).map_err(|error| format!("asked to explain a score, the policy gives no answer: {error}"))?;
+        let terms = loaded.explain(rows, row).map_err(|error| format!("the policy can't explain a score: {error}"))?;
         if terms.is_empty() { Err("the policy explains no scores".to_owned()) } else { Ok(terms) }
     }
 
@@ -74,12 +74,14 @@ impl<'a> Replay<'a> {
         let builtin = builtin::find(name).map(|builtin| builtin.bytes).filter(|bytes| is_it(bytes));
         let bytes = given.map(|(bytes, _)| &**bytes).filter(|bytes| is_it(bytes)).or(builtin).ok_or_else(|| match given {
             Some((bytes, _)) => format!("--policy has the digest {}, and the policy that scored has {digest}", Digest::hash(bytes)),
-            None if config.is_some() => format!("another version's built-in policy scored: use that version, or give {digest} by --policy"),
-            None => format!("a plugin scored: give the file with the digest {digest} by --policy"),
+            None if config.is_some() => {
+                format!("another version's built-in policy scored: use that version, or set --policy to the plugin {digest}")
+            }
+            None => format!("a plugin scored: set --policy to the file with the digest {digest}"),
         })?;
         let config = config.clone().or_else(|| given.map(|(_, config)| config.clone())).unwrap_or_else(|| json!({}));
         if Digest::hash(config.to_string().as_bytes()).to_string() != *config_digest {
-            return Err("the policy had another configuration: give it by --policy-config".to_owned());
+            return Err("the policy had another configuration: specify it with --policy-config".to_owned());
         }
         let loader = self.loader().map_err(|error| format!("{error:#}"))?;
         ScoringPolicy::load(&loader, name, bytes, &config).map_err(|error| format!("the policy can't be loaded: {error}"))

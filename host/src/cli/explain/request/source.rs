@@ -14,7 +14,7 @@ pub(super) async fn read(args: &RequestArgs) -> Result<Record> {
     let (source, text) = match (&args.picker, &args.file) {
         (Some(picker), _) => (format!("the picker at {picker}"), ask(picker, wanted).await?),
         (None, Some(file)) => (file.display().to_string(), remote::read_file(file)?),
-        (None, None) => bail!("nothing to explain: give --picker ADDRESS:PORT or -f FILE"),
+        (None, None) => bail!("nothing to explain: specify --picker ADDRESS:PORT or -f FILE"),
     };
     find(&text, wanted).with_context(|| source.clone())?.ok_or_else(|| match wanted {
         Some(request) => anyhow!("{source} has no decision about the request {request:?}: only the last ones are recorded"),

@@ -119,8 +119,8 @@ fn equal_scores_chance_and_single_endpoints_are_named_as_what_decided() {
 
 #[test]
 fn without_the_policy_or_its_numbers_the_scores_alone_are_compared() {
-    let text = explained(record(), |_, _| Err("a plugin scored: give the file by --policy".to_owned()));
-    assert!(text.contains("\na plugin scored: give the file by --policy\n") && !text.contains("DIFFERENCE"), "{text}");
+    let text = explained(record(), |_, _| Err("a plugin scored: specify the file with --policy".to_owned()));
+    assert!(text.contains("\na plugin scored: specify the file with --policy\n") && !text.contains("DIFFERENCE"), "{text}");
     assert!(last_line(&text).starts_with("10.0.0.1:8000 has the better score, by 0.3000 against 10.0.0.0:8000"), "{text}");
     let wordy = |rows: &[EndpointFeatures], row: usize| {
         scorers(rows, row).map(|terms| terms.into_iter().map(|term| Term { value: None, ..term }).collect())

@@ -96,7 +96,7 @@ fn wrong_sum(row: &EndpointRecord, terms: &[Term]) -> Option<String> {
     let sum: f64 = terms.iter().map(|term| term.value).sum::<Option<f64>>()?;
     let score = row.score?;
     ((sum - score).abs() > SUM_WITHIN).then(|| {
-        format!("The parts add up to {sum:.4}, and the score was {score:.4}: the policy doesn't make its scores of these parts, or not of what is recorded.")
+        format!("The parts add up to {sum:.4}, and the score was {score:.4}: the policy doesn't compute its scores from these parts, or uses inputs that aren't recorded.")
     })
 }
 
@@ -130,7 +130,7 @@ fn verdict(profile: &ProfileRecord, chosen: Option<&EndpointRecord>, runner_up: 
     let other = &*other.address;
     let difference = score - other_score;
     match &**picker {
-        "random-picker" => return format!("Chance chose {address}, whatever the scores (random-picker, seed {seed})."),
+        "random-picker" => return format!("Chance chose {address}, regardless of the scores (random-picker, seed {seed})."),
         "weighted-random-picker" => {
             return format!("Chance chose {address}, with odds by the scores (weighted-random-picker, seed {seed}).");
         }
@@ -143,7 +143,7 @@ fn verdict(profile: &ProfileRecord, chosen: Option<&EndpointRecord>, runner_up: 
     }
     let differences = || parts.iter().filter_map(|part| Some((&*part.code, part.difference()?)));
     let Some((code, most)) = differences().next().filter(|(_, most)| *most > 0.0) else {
-        return format!("{address} has the better score, by {difference:.4} against {other}; the parts of the scores aren't known.");
+        return format!("{address} has the better score, by {difference:.4} against {other}; the parts of the scores are unknown.");
     };
     let named = |(code, by): (&str, f64)| format!("{code} ({by:+.4})");
     let further: Vec<String> = differences().skip(1).filter(|(_, by)| *by > EQUAL_WITHIN).map(named).collect();

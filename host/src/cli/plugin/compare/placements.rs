@@ -124,7 +124,7 @@ async fn read(args: &DiffArgs) -> Result<Vec<Placement>> {
     let mut placements: Vec<Placement> = if let Some(file) = &args.placements {
         let text = read_file(file)?;
         let answer = serde_json::from_str::<PlacementsAnswer>(&text);
-        answer.with_context(|| format!("{}: it is no answer of a scheduler extender's {PATH}", file.display()))?.placements
+        answer.with_context(|| format!("{}: it is not a response of a scheduler extender's {PATH}", file.display()))?.placements
     } else {
         let sources = ExtenderSource::at(&args.extender)?;
         let answers = ask_all(&sources, &[("limit", MAX_PLACEMENTS)]).await?;
@@ -217,7 +217,7 @@ impl PlacementReport {
             lines.push(String::new());
         }
         for (plugin, error) in &self.failed {
-            lines.push(format!("the plugin {plugin} didn't answer about all of them: {}", printable_line(error)));
+            lines.push(format!("the plugin {plugin} didn't answer for all of them: {}", printable_line(error)));
         }
         if self.incomplete > 0 {
             lines.push(format!("{} placements aren't compared: {INCOMPLETE}", self.incomplete));
@@ -310,7 +310,7 @@ mod tests {
         let details = "ml/other: a (0.9000) -> c (0.7000)\n\
             ml/no-answer: a (0.9000) -> no answer, because the plugin p is slow\n\
             ml/no-node: no answer, because the plugin p is slow -> no node\n\n";
-        let failure = "the plugin q didn't answer about all of them: it trapped\n";
+        let failure = "the plugin q didn't answer for all of them: it trapped\n";
         assert_eq!(report.text(true), format!("{details}{failure}{numbers}"));
         assert_eq!(report.text(false), format!("{failure}{numbers}"));
     }

@@ -113,7 +113,7 @@ impl Project<'_> {
     fn next_steps(&self, dir: &Path) -> String {
         let Self { name, language, point, sdk } = self;
         let (dir, plugin) = (dir.display(), language.plugin(name));
-        let mut lines = vec![format!("wrote   {dir}: {} decides, and README.md has all commands", language.source())];
+        let mut lines = vec![format!("wrote   {dir}: the policy is in {}, and all commands are in README.md", language.source())];
         lines.push(format!("needs   {}", language.needs(sdk.as_deref())));
         lines.extend(language.size().map(|size| format!("size    {size}")));
         lines.push(format!("build   cd {dir} && {}", language.build(name, *point).join(" && ")));
