@@ -75,7 +75,7 @@ fn exit_codes_tell_what_kind_of_trouble_it_is() {
     assert!(printed.contains("1 warning,"), "{printed}");
     ended(1, &folder, &[&warned[..], &["--strict"]].concat(), "");
     let (_, said) = ended(3, &folder, &["check"], "");
-    assert!(said.starts_with("error: ") && said.contains("name files with -f"), "{said}");
+    assert!(said.starts_with("error: ") && said.contains("specify files with -f"), "{said}");
     fs::write(folder.join("broken.yaml"), "name: [").unwrap();
     let (printed, said) = ended(3, &folder, &[&files[..], &["-f", "nowhere.yaml", "-f", "broken.yaml"]].concat(), "");
     assert!(printed.contains("spec.unknown"), "{printed}");

@@ -169,7 +169,7 @@ fn one_part_is_printed_at_a_time() {
     let (_, said) = ended(1, &folder, &["explain", "-f", ".", "--labels", "-o", "json"], "");
     assert!(said.contains("omit --labels"), "{said}");
     let (_, said) = ended(1, &folder, &["explain", "pod/chat", "--all"], "");
-    assert!(said.contains("name the one that the pod belongs to"), "{said}");
+    assert!(said.contains("specify the pod's subject"), "{said}");
     let whole = explained(&folder, &["-o", "json"]);
     assert_eq!(explained(&folder, &["--all", "-o", "json"]), whole);
 }

@@ -82,9 +82,9 @@ fn what_is_missing_or_no_record_is_an_error_and_services_are_explained_as_before
     fs::write(folder.join("broken.jsonl"), "{\"number\": 1}\nnonsense\n").unwrap();
     let cases: [(&[&str], &str); 4] = [
         (&["absent", "-f", "decisions.jsonl"], "has no decision about the request \"absent\""),
-        (&["absent", "-f", "broken.jsonl"], "line 2: it is no decision of a picker"),
+        (&["absent", "-f", "broken.jsonl"], "line 2: it is not a decision of a picker"),
         (&["-f", "nowhere.jsonl"], "nowhere.jsonl"),
-        (&["--picker", "localhost"], "it is ADDRESS:PORT"),
+        (&["--picker", "localhost"], "expected ADDRESS:PORT"),
     ];
     for (words, says) in cases {
         let (printed, said) = ended(1, &folder, &[&["explain", "request"], words].concat(), "");

@@ -117,5 +117,5 @@ fn manifests_are_planned_as_if_the_files_had_been_read() {
     let said = text(&unknown.stderr);
     assert!(said.contains("--model-files lama=/nowhere: the files have no BaseModel or ClusterBaseModel lama"), "{said}");
     let form = text(&render(&["--model-files", "llama"]).stderr);
-    assert!(form.contains("it has the form NAME=FOLDER"), "{form}");
+    assert!(form.contains("expected NAME=FOLDER"), "{form}");
 }

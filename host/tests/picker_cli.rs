@@ -93,7 +93,7 @@ fn policies_of_one_s_own_are_rows_with_names_of_their_own() {
 
     let refused = |words: &[&str]| ended(1, &folder, &[&["picker", "simulate"], words].concat(), "").1;
     let twice = refused(&["--policy", "balance.wasm", "--policy", "balance.wasm"]);
-    assert!(twice.contains("two rows would be called balance: set another name by FILE=NAME"), "{twice}");
+    assert!(twice.contains("two rows would have the name balance: set another with FILE=NAME"), "{twice}");
     let nobody = refused(&["--policy", "balance.wasm", "--policy-config", "x=busiest.yaml"]);
     assert!(nobody.contains("--policy-config x=busiest.yaml: there is no --policy of this name"), "{nobody}");
     fs::write(folder.join("trace.jsonl"), "{\"at\": 1}\n").unwrap();

@@ -83,7 +83,7 @@ fn a_compressed_plugin_is_the_same_plugin() {
 #[test]
 fn what_is_no_plugin_is_told_in_a_sentence() {
     let said = refused(&["inspect", path(&checkout("README.md"))]);
-    assert!(said.contains("README.md is no plugin: it is not WebAssembly"), "{said}");
+    assert!(said.contains("README.md is not a plugin: it is not WebAssembly"), "{said}");
     let said = refused(&["inspect", "/nowhere/a.wasm"]);
     assert!(said.contains("reading the plugin /nowhere/a.wasm: No such file"), "{said}");
 }

@@ -91,7 +91,7 @@ fn a_new_project_has_its_files_and_overwrites_nothing() {
             let from = [("rust", "in no registry"), ("go", "standard library"), ("javascript", "npm gets"), ("python", "pip gets")];
             let from = from.iter().find(|(of, _)| *of == language).unwrap().1;
             assert!(printed.contains(from) && fs::read_to_string(project.path().join("README.md")).unwrap().contains(from), "{printed}");
-            assert_eq!(printed.contains("ConfigMaps for each version"), matches!(language, "javascript" | "python"), "{printed}");
+            assert_eq!(printed.contains("ConfigMaps for each stored version"), matches!(language, "javascript" | "python"), "{printed}");
             assert_eq!(project.path().join("wit/types.wit").is_file(), matches!(language, "javascript" | "python"), "{language}");
         }
     }
@@ -160,7 +160,7 @@ fn config_maps_are_as_told(project: &Path) {
     let push = ["plugin", "push", "my-policy.wasm", "--name", "my-policy", "--dry-run"];
     let printed = succeeds(pointsman(&push).current_dir(project));
     let maps = printed.lines().filter(|line| line.contains("ConfigMap")).count();
-    assert!(readme.contains(&format!(": {maps} ConfigMaps for each version")), "{maps}: {readme}");
+    assert!(readme.contains(&format!(": {maps} ConfigMaps for each stored version")), "{maps}: {readme}");
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn one_that_gets_nothing_is_told_and_the_others_are_printed() {
     let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "default/chat"], "");
     assert!(printed.contains("name: chat-engine") && said.is_empty(), "{said}");
     let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "other/chat"], "");
-    assert!(printed.is_empty() && said.contains("there is nothing of that name in the files"), "{said}");
+    assert!(printed.is_empty() && said.contains("the files contain no subject of this name"), "{said}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
         ("# x\njust text\n", "a.yaml:2: this is no Kubernetes object"),
         ("---\nkind: InferenceService\n", "a.yaml:2: this is no Kubernetes object: it has no apiVersion"),
         ("apiVersion: ome.io/v1beta1\nkind: InferenceService\nspec: {}\n", "a.yaml:1: the InferenceService has no metadata.name"),
-        (&format!("{CHAT}---\n{CHAT}"), "a.yaml:7: the InferenceService default/chat is there already, at a.yaml:1"),
+        (&format!("{CHAT}---\n{CHAT}"), "a.yaml:7: the InferenceService default/chat already exists, at a.yaml:1"),
         (&format!("{CHAT}  engine:\n    minReplicas: [1]\n"), "a.yaml:7: spec.engine.minReplicas: invalid type: sequence"),
         (
             &format!("kind: List\napiVersion: v1\nitems:\n- {}", CHAT.replace('\n', "\n  ").replace("{name: llama}", "5")),
@@ -86,7 +86,7 @@ fn what_is_wrong_is_told_with_file_and_line() {
     assert!(refused(&folder, &["render", "-f", "nowhere.yaml"]).contains("reading nowhere.yaml: No such file"));
     fs::create_dir(folder.join("empty")).unwrap();
     assert!(refused(&folder, &["render", "-f", "empty"]).contains("there is no file *.yaml, *.yml, *.json in empty"));
-    assert!(refused(&folder, &["render"]).contains("name files with -f"));
+    assert!(refused(&folder, &["render"]).contains("specify files with -f"));
     assert!(refused(&folder, &["explain"]).contains("specify KIND/NAME of a subject in the cluster"));
     let (_, said) = ended(64, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
     assert!(said.contains("cannot be used with"), "{said}");

@@ -63,11 +63,12 @@ impl CacheArgs {
             match Compilers::with_key(program.clone(), &folder, &key) {
                 // A home that can't be written to, as containers have it.
                 Err(CompileError::Process(_)) => {}
-                other => return other.with_context(|| format!("the folder {}; name another with --cache", folder.display())),
+                other => return other.with_context(|| format!("the folder {}; specify another with --cache", folder.display())),
             }
         }
         let folder = env::temp_dir().join(format!("pointsman-{}/plugins", rustix::process::geteuid().as_raw()));
-        Compilers::with_key(program, &folder, &key).with_context(|| format!("the folder {}; name another with --cache", folder.display()))
+        Compilers::with_key(program, &folder, &key)
+            .with_context(|| format!("the folder {}; specify another with --cache", folder.display()))
     }
 }
 

@@ -150,7 +150,7 @@ struct WebhookArgs {
 fn namespace(name: &str) -> Result<String, String> {
     let is_known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     if name.is_empty() || !name.chars().all(is_known) {
-        return Err("it is the name of a namespace, or several with commas between them and no spaces".to_owned());
+        return Err("expected the names of namespaces, separated by commas without spaces".to_owned());
     }
     Ok(name.to_owned())
 }
@@ -324,7 +324,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
 /// Gives the lease back, if it is ours.
 async fn give_back(stop: &watch::Sender<bool>, campaign: JoinHandle<()>) -> Result<ExitCode> {
     stop.send_replace(true);
-    campaign.await.context("giving the lease back")?;
+    campaign.await.context("releasing the lease")?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -228,7 +228,7 @@ async fn serve(
     let settings = Settings { drain, ..Settings::default() };
     let ending = watch::Sender::new(false);
     let pools: Vec<Arc<Pool>> = served.iter().map(|served| Arc::clone(&served.pool)).collect();
-    let threads = Arc::new(Threads::start("proxies").context("starting the threads that proxies are answered on")?);
+    let threads = Arc::new(Threads::start("proxies").context("starting the threads that serve proxies")?);
     let mut serving = JoinSet::new();
     for ServedPool { pool, port, flag } in served {
         let listener = ports.listen(port, &flag).await?;

@@ -158,18 +158,18 @@ struct LimitArgs {
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     let seconds = duration::parse(text).filter(|seconds| (0.0..=604_800.0).contains(seconds));
-    seconds.map(Duration::from_secs_f64).ok_or_else(|| "it is a duration of at most a week, such as 90s, 5m or 1h30m".to_owned())
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected a duration of at most a week, such as 90s, 5m or 1h30m".to_owned())
 }
 
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
     const NANO: i128 = 1_000_000_000;
     let parsed = quantity::parse_text(text).map(|quantity| quantity / NANO).and_then(|bytes| u64::try_from(bytes).ok());
-    parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "it is a number of bytes, such as 32Mi".to_owned())
+    parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "expected a number of bytes, such as 32Mi".to_owned())
 }
 
 fn served_path(text: &str) -> Result<String, String> {
     if !text.starts_with('/') || text.contains(['?', '#']) {
-        return Err("it begins with a slash, such as /v1/".to_owned());
+        return Err("expected a path that begins with a slash, such as /v1/".to_owned());
     }
     Ok(text.to_owned())
 }
@@ -268,7 +268,7 @@ struct Stage {
 impl Stage {
     fn obstacle(&self) -> Option<String> {
         if self.ends.load(Ordering::Relaxed) {
-            return Some("the gateway is ending".to_owned());
+            return Some("the gateway is shutting down".to_owned());
         }
         (!self.serves.load(Ordering::Relaxed)).then(|| "the gateway isn't registered with the hosts yet".to_owned())
     }
@@ -345,7 +345,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
     stage.serves.store(true, Ordering::Relaxed);
     let stop = async {
         stopped.await;
-        tracing::info!("ending: no longer ready");
+        tracing::info!("shutting down: no longer ready");
         stage.ends.store(true, Ordering::Relaxed);
         sleep(args.limits.shutdown_delay).await;
         tracing::info!("shutting down: finishing requests in progress");

@@ -87,7 +87,7 @@ impl Source {
         let ObjectKey { resource, namespace, name } = key;
         self.demand(resource)?;
         let found = self.one(resource, namespace, name).await?;
-        found.ok_or_else(|| anyhow!("there is no {} {name} in the namespace {namespace}; -n names another", resource.kind))
+        found.ok_or_else(|| anyhow!("there is no {} {name} in the namespace {namespace}; -n specifies another", resource.kind))
     }
 
     pub(super) async fn one(&self, resource: &'static Resource, namespace: &str, name: &str) -> Result<Option<Value>> {

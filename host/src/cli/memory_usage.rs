@@ -40,14 +40,14 @@ impl FromStr for SourceFlag {
             ("pods", Some(metric)) if !metric.is_empty() && metric.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c)) => {
                 Ok(Self::Pods(metric.to_owned()))
             }
-            _ => Err("it is metrics-api, prometheus, prometheus:QUERY, pods, pods:METRIC or none".to_owned()),
+            _ => Err("expected metrics-api, prometheus, prometheus:QUERY, pods, pods:METRIC or none".to_owned()),
         }
     }
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
     duration(text).and_then(|interval| {
-        if interval < Duration::from_secs(1) { Err("it is a duration of at least 1s".to_owned()) } else { Ok(interval) }
+        if interval < Duration::from_secs(1) { Err("expected a duration of at least 1s".to_owned()) } else { Ok(interval) }
     })
 }
 

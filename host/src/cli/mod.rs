@@ -247,7 +247,7 @@ impl ClusterArgs {
             None if self.context.is_some() => Config::from_kubeconfig(&options).await.context("in the kubeconfig")?,
             None => Config::infer()
                 .await
-                .context("no cluster to talk to: name one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount")?,
+                .context("no cluster is configured: specify one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount")?,
         };
         config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         Ok(config)

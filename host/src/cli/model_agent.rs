@@ -96,7 +96,7 @@ pub(super) struct ModelAgentArgs {
 impl ModelAgentArgs {
     async fn settings(&self) -> Result<Settings> {
         let Some(root) = self.root.to_str().filter(|root| root.starts_with('/') && *root != "/") else {
-            bail!("--root {}: it is an absolute path of a folder, such as /mnt/models", self.root.display());
+            bail!("--root {}: expected an absolute path of a folder, such as /mnt/models", self.root.display());
         };
         let parts = usize::from(self.parallel_parts);
         Ok(Settings {

@@ -133,18 +133,18 @@ fn named_file(text: &str) -> Result<NamedFile, String> {
     let (file, name) = text.rsplit_once('=').map_or((text, None), |(file, name)| (file, Some(name)));
     let file = PathBuf::from(file);
     let name = name.map_or_else(|| file.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()), str::to_owned);
-    if name.is_empty() { Err("it has the form FILE or FILE=NAME".to_owned()) } else { Ok(NamedFile { name, file }) }
+    if name.is_empty() { Err("expected FILE or FILE=NAME".to_owned()) } else { Ok(NamedFile { name, file }) }
 }
 
 fn config_of(text: &str) -> Result<NamedFile, String> {
     let parts = text.split_once('=').filter(|(name, file)| !name.is_empty() && !file.is_empty());
-    let (name, file) = parts.ok_or("it has the form NAME=FILE, with the name of a --policy")?;
+    let (name, file) = parts.ok_or("expected NAME=FILE, with the name of a --policy")?;
     Ok(NamedFile { name: name.to_owned(), file: file.into() })
 }
 
 fn rate(text: &str) -> Result<f64, String> {
     let rate = text.parse().ok().filter(|rate| (0.001..=1_000_000.0).contains(rate));
-    rate.ok_or_else(|| "it is a number from 0.001 to 1000000".to_owned())
+    rate.ok_or_else(|| "expected a number from 0.001 to 1000000".to_owned())
 }
 
 pub(super) fn run(args: &PickerArgs) -> Result<ExitCode> {
@@ -176,7 +176,7 @@ impl SimulateArgs {
         names.extend(self.config_file.as_ref().map(|_| CONFIGURED));
         for policy in &self.policies {
             if names.contains(&&*policy.name) {
-                bail!("--policy {}: two rows would be called {}: set another name by FILE=NAME", policy.file.display(), policy.name);
+                bail!("--policy {}: two rows would have the name {}: set another with FILE=NAME", policy.file.display(), policy.name);
             }
             names.push(&policy.name);
         }

@@ -86,11 +86,11 @@ fn shipped_rule(name: &str) -> Result<String, String> {
         return Ok(name.to_owned());
     }
     let names: Vec<String> = shipped::all().iter().map(|rule| rule.name_any()).collect();
-    Err(format!("the host ships no such rule; write one of {}", names.join(", ")))
+    Err(format!("the host ships no such rule; use one of {}", names.join(", ")))
 }
 
 fn strategy(word: &str) -> Result<UpdateStrategyType, String> {
-    serde_json::from_value(word.into()).map_err(|_| "it is Immediate, Guarded or Shadow".to_owned())
+    serde_json::from_value(word.into()).map_err(|_| "expected Immediate, Guarded or Shadow".to_owned())
 }
 
 fn most(text: &str) -> Result<IntOrString, String> {
@@ -98,7 +98,7 @@ fn most(text: &str) -> Result<IntOrString, String> {
     match (percent, text.parse::<u16>()) {
         (Some(_), _) => Ok(IntOrString::String(text.to_owned())),
         (None, Ok(number)) => Ok(IntOrString::Int(number.into())),
-        _ => Err("it is a number, or percent such as 10%".to_owned()),
+        _ => Err("expected a number, or a percentage such as 10%".to_owned()),
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn read(args: &OfflineArgs, cache: &CacheArgs) -> Result<Offline> {
 
 fn read_with(args: &OfflineArgs, loader: &Loader) -> Result<Offline> {
     if args.files.is_empty() {
-        bail!("nothing to read: name files with -f FILE, or - for standard input");
+        bail!("nothing to read: specify files with -f FILE, or - for standard input");
     }
     let offline = Offline::read(args, loader)?;
     for text in &offline.notes {

@@ -115,7 +115,7 @@ struct PortArgs {
 }
 
 fn deadline(text: &str) -> Result<Duration, String> {
-    let wrong = || "it is a duration between 1ms and 5s, such as 100ms".to_owned();
+    let wrong = || "expected a duration between 1ms and 5s, such as 100ms".to_owned();
     let seconds = duration::parse(text).filter(|seconds| (0.001..=5.0).contains(seconds)).ok_or_else(wrong)?;
     Ok(Duration::from_secs_f64(seconds))
 }

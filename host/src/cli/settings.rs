@@ -58,7 +58,7 @@ pub(super) struct SettingsArgs {
 }
 
 fn scheduler(word: &str) -> Result<Scheduler, String> {
-    word.parse().map_err(|()| "it is pointsman or llm-d".to_owned())
+    word.parse().map_err(|()| "expected pointsman or llm-d".to_owned())
 }
 
 fn scheduler_name(name: &str) -> Result<String, String> {
@@ -73,7 +73,7 @@ pub(super) fn place(text: &str) -> Result<(String, String), String> {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))
         }
-        _ => Err("it has the form NAMESPACE/NAME".to_owned()),
+        _ => Err("expected NAMESPACE/NAME".to_owned()),
     }
 }
 
@@ -81,7 +81,7 @@ fn url(text: &str) -> Result<String, String> {
     let uri = text.parse::<http::Uri>().map_err(|error| error.to_string())?;
     match uri.scheme_str() {
         Some("http" | "https") if uri.host().is_some_and(|host| !host.is_empty()) => Ok(text.to_owned()),
-        _ => Err("it begins with http:// or https:// and a host".to_owned()),
+        _ => Err("expected a URL with http:// or https:// and a host".to_owned()),
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) struct TracesArgs {
 
 fn ratio(text: &str) -> Result<f64> {
     let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.with_context(|| format!("{text:?} is no part of all: write a number from 0 to 1"))
+    ratio.with_context(|| format!("{text:?} is not a ratio: use a number from 0 to 1"))
 }
 
 impl TracesArgs {
@@ -44,7 +44,7 @@ mod tests {
             assert!((ratio(text).unwrap() - number).abs() < f64::EPSILON);
         }
         for wrong in ["", "-0.1", "1.1", "NaN", "10%"] {
-            assert!(ratio(wrong).unwrap_err().to_string().ends_with("write a number from 0 to 1"), "{wrong}");
+            assert!(ratio(wrong).unwrap_err().to_string().ends_with("use a number from 0 to 1"), "{wrong}");
         }
     }
 }

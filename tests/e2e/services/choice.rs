@@ -145,7 +145,7 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
     assert!(said.contains("Deployment chat-engine makes it\n") && said.contains("pod-templating"), "{said}");
     assert_eq!(explain(&["isvc/chat", "--pod", pod]).ok(), said);
     let refused = explain(&["isvc/absent", "--pod", pod]).refused();
-    assert!(refused.contains("belongs to the InferenceService chat: name that one"), "{refused}");
+    assert!(refused.contains("belongs to the InferenceService chat: specify that one"), "{refused}");
     assert_eq!(space.writes().len(), wrote, "explaining writes nothing");
 
     let said = explain(&["isvc/absent"]).refused();

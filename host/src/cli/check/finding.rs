@@ -115,7 +115,7 @@ impl Report {
         lines.extend(self.not_ready.iter().map(|SkippedCheck { what, why, .. }| format!("not ready: {what}: {why}")));
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
-        let others = if self.others > 0 { format!(" ({} of other kinds passed over)", self.others) } else { String::new() };
+        let others = if self.others > 0 { format!(" ({} of other kinds skipped)", self.others) } else { String::new() };
         lines.push(format!("{}{others}: {counts}", of(self.objects, "object")));
         lines.join("\n")
     }

@@ -87,7 +87,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
 fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     let offline = &args.offline;
     if offline.files.is_empty() {
-        bail!("nothing to check: name files with -f FILE, or - for standard input");
+        bail!("nothing to check: specify files with -f FILE, or - for standard input");
     }
     let (mut documents, problems) = files::read_on(&offline.files);
     for note in fill_models_in(&mut documents, &offline.model_files)? {

@@ -33,7 +33,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
             }
             Outcome::Foreign(comparison) if comparison.unusable.is_some() => {
                 let message = format!("{name} was not installed by Pointsman, and {comparison}");
-                findings.push(Finding::wrong(message, "install a version that docs/crds.md names"));
+                findings.push(Finding::wrong(message, "install a version that docs/crds.md lists"));
             }
             // Nobody else has this group, so whoever installed it did so from our files.
             Outcome::Foreign(comparison) if !comparison.compatible() && crd.spec.group == POLICY_PLUGIN.group => {

@@ -68,7 +68,7 @@ pub(super) async fn prometheus(installation: &Installation, deployed: Option<&De
                 format!("no ready pod is behind the Service {namespace}/{name} of --prometheus, so KEDA can't scale by its metrics"),
                 "start Prometheus there, or change the flag",
             ),
-            _ => Finding::ok(format!("Prometheus answers behind the Service {namespace}/{name}")),
+            _ => Finding::ok(format!("Prometheus is ready behind the Service {namespace}/{name}")),
         });
     }
     Ok(findings)

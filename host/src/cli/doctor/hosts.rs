@@ -22,7 +22,7 @@ pub(super) async fn namespace(installation: &Installation) -> Checked {
         Some(_) => Finding::ok(format!("{name} is there")),
         None => Finding::wrong(
             format!("the host's namespace {name} doesn't exist"),
-            "apply deploy/host/namespace.yaml, or name another with --host-namespace",
+            "apply deploy/host/namespace.yaml, or specify another with --host-namespace",
         ),
     }])
 }
@@ -156,7 +156,7 @@ pub(super) async fn leader(installation: &Installation) -> Checked {
     let seconds = spec.renew_time.map_or(i64::MAX, |renewed| Timestamp::now().as_second().saturating_sub(renewed.0.as_second()));
     let expired = seconds > i64::from(spec.lease_duration_seconds.unwrap_or_default());
     Ok(vec![if expired {
-        Finding::wrong(format!("{holder} led, and renewed its Lease {seconds} s ago for the last time"), NOBODY)
+        Finding::wrong(format!("the leader {holder} renewed its Lease for the last time {seconds} s ago"), NOBODY)
     } else {
         Finding::ok(format!("{holder} leads"))
     }])

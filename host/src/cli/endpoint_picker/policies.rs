@@ -45,7 +45,7 @@ pub(super) struct PolicyArgs {
 }
 
 fn deadline(text: &str) -> Result<Duration, String> {
-    let wrong = || "it is a duration between 100us and 5s, such as 500us".to_owned();
+    let wrong = || "expected a duration between 100us and 5s, such as 500us".to_owned();
     let seconds = pointsman_core::duration::parse(text).ok_or_else(wrong)?;
     let deadline = Duration::try_from_secs_f64(seconds).map_err(|_| wrong())?;
     if (TICK..=Duration::from_secs(5)).contains(&deadline) { Ok(deadline) } else { Err(wrong()) }

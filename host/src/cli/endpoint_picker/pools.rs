@@ -70,7 +70,7 @@ impl FromStr for PoolPort {
             let (namespace, name, port) = (namespace.map(str::to_owned), name.to_owned(), port.parse().ok()?);
             is_named.then_some(Self { namespace, name, port })
         };
-        parse().ok_or_else(|| "it is a pool and a port, such as models/llama:9002".to_owned())
+        parse().ok_or_else(|| "expected a pool and a port, such as models/llama:9002".to_owned())
     }
 }
 
@@ -96,20 +96,18 @@ impl PoolArgs {
             return Ok(vec![PoolOnPort { name: named(None, name), port: grpc_port, flag: "grpc-port".to_owned() }]);
         }
         if self.pools.len() > MAX_POOLS {
-            bail!("--pool: {} pools are too many: a process serves up to {MAX_POOLS}; start another one", self.pools.len());
+            bail!("--pool: {} pools are too many: a process serves up to {MAX_POOLS}; start another process", self.pools.len());
         }
         let (mut names, mut ports) = (BTreeSet::new(), BTreeSet::new());
         let mut pools = Vec::new();
         for PoolPort { namespace, name, port } in &self.pools {
             let name = named(namespace.as_ref(), name);
             if !names.insert(name.to_string()) {
-                bail!("--pool: {name} is there twice: remove one");
+                bail!("--pool: {name} is specified twice: remove one");
             }
             // 0 is any port that is free.
             if *port != 0 && !ports.insert(*port) {
-                bail!(
-                    "--pool: the port {port} is there twice: proxies don't name the pool that they ask about; give each pool its own port"
-                );
+                bail!("--pool: the port {port} is specified twice: each pool needs its own port, because proxies don't specify the pool");
             }
             let flag = format!("pool {name}:{port}");
             pools.push(PoolOnPort { name, port: *port, flag });
@@ -224,14 +222,14 @@ mod tests {
             ("", "--pool-name"),
             ("--pool a:1 --pool-name a", "cannot be used with"),
             ("--pool a:1 --grpc-port 1", "cannot be used with"),
-            ("--pool a:1 --pool default/a:2 --pool-namespace default", "default/a is there twice: remove one"),
-            ("--pool a:1 --pool b:1", "the port 1 is there twice"),
-            ("--pool a", "it is a pool and a port, such as models/llama:9002"),
-            ("--pool :1", "it is a pool and a port"),
-            ("--pool /a:1", "it is a pool and a port"),
-            ("--pool a/b/c:1", "it is a pool and a port"),
-            ("--pool A:1", "it is a pool and a port"),
-            ("--pool a:65536", "it is a pool and a port"),
+            ("--pool a:1 --pool default/a:2 --pool-namespace default", "default/a is specified twice: remove one"),
+            ("--pool a:1 --pool b:1", "the port 1 is specified twice"),
+            ("--pool a", "expected a pool and a port, such as models/llama:9002"),
+            ("--pool :1", "expected a pool and a port"),
+            ("--pool /a:1", "expected a pool and a port"),
+            ("--pool a/b/c:1", "expected a pool and a port"),
+            ("--pool A:1", "expected a pool and a port"),
+            ("--pool a:65536", "expected a pool and a port"),
             (&*format!("{most} --pool more:0"), "65 pools are too many: a process serves up to 64"),
         ] {
             let error = pools(flags).unwrap_err();

@@ -51,8 +51,8 @@ impl ExtenderSource {
         let sources: Vec<Self> = pods.items.into_iter().filter(is_running).map(source).collect();
         if sources.is_empty() {
             bail!(
-                "no pod with the label {SCHEDULER_PODS} runs in the namespace {namespace}: name its namespace by \
-                 --host-namespace, or an extender that runs elsewhere by --extender"
+                "no pod with the label {SCHEDULER_PODS} runs in the namespace {namespace}: specify its namespace \
+                 with --host-namespace, or an extender that runs elsewhere with --extender"
             );
         }
         Ok(sources)

@@ -76,7 +76,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
     let subject = args.subject.as_deref();
     match (subject.and_then(pod::parse), subject.zip(part.pod.as_deref())) {
         (Some(_), _) if part.all || part.labels || part.pod.is_some() || part.why.is_some() => {
-            bail!("--all, --labels, --pod and --why are for subjects: name the one that the pod belongs to as KIND/NAME")
+            bail!("--all, --labels, --pod and --why are for subjects: specify the pod's subject as KIND/NAME")
         }
         (Some(name), _) => return pod::run(name, None, view, extender).await,
         (None, Some((subject, name))) => return pod::run(name, Some(subject), view, extender).await,
@@ -84,7 +84,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         (None, None) if part.pod.is_some() => {
             bail!("--pod is for subjects in a cluster: specify KIND/NAME of the pod's subject")
         }
-        (None, None) if !extender.is_empty() => bail!("--extender is for pods: name one as pod/NAME, or with --pod NAME"),
+        (None, None) if !extender.is_empty() => bail!("--extender is for pods: specify one as pod/NAME, or with --pod NAME"),
         (None, None) => {}
     }
     if part.labels && view.output.output == Output::Json {

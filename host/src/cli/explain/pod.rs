@@ -64,7 +64,7 @@ async fn planned(name: &str, wanted: Option<(&'static Resource, &str)>, view: &V
         (Some(live), Some((kind, subject)), wanted) => {
             let theirs = wanted.is_none_or(|wanted| wanted == (kind.resource, subject.as_str()));
             if !theirs {
-                bail!("the pod {namespace}/{name} belongs to the {} {subject}: name that one", kind.resource.kind);
+                bail!("the pod {namespace}/{name} belongs to the {} {subject}: specify that one", kind.resource.kind);
             }
             (live, kind, subject)
         }

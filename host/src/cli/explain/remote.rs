@@ -20,7 +20,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) fn client(flag: &str, address: &str) -> Result<Client> {
     let server: Uri = format!("http://{address}").parse().with_context(|| format!("{flag} {address}"))?;
     if server.port().is_none() || server.path() != "/" {
-        bail!("{flag} {address}: it is ADDRESS:PORT");
+        bail!("{flag} {address}: expected ADDRESS:PORT");
     }
     outbound::client(&server).with_context(|| format!("{flag} {address}"))
 }

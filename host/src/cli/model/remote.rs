@@ -33,7 +33,7 @@ fn parameter(text: &str) -> Result<(String, String), String> {
     let parameter = text.split_once('=').filter(|(name, _)| !name.is_empty());
     parameter
         .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .ok_or_else(|| "it is NAME=VALUE, such as region=eu-west-1".to_owned())
+        .ok_or_else(|| "expected NAME=VALUE, such as region=eu-west-1".to_owned())
 }
 
 /// What the files at a source say.

@@ -78,7 +78,7 @@ fn neighbour(name: &str) -> Result<&'static Resource, String> {
     let mut neighbours = ALL.iter().copied().filter(|resource| resource.neighbour.is_some());
     neighbours.find(|resource| resource.crd_name() == name).ok_or_else(|| {
         let neighbours = ALL.iter().filter(|resource| resource.neighbour.is_some());
-        format!("it is one of {}", neighbours.map(|resource| resource.crd_name()).collect::<Vec<_>>().join(", "))
+        format!("expected one of {}", neighbours.map(|resource| resource.crd_name()).collect::<Vec<_>>().join(", "))
     })
 }
 
@@ -120,11 +120,11 @@ impl Offline {
         let machines = (!args.nodes.is_empty()).then(|| Machines::from_documents(&nodes)).transpose()?;
         notes.extend(simulate(&mut world, &policies, machines.as_ref()));
         if subjects.is_empty() {
-            notes.push("there is nothing in the files that is served".to_owned());
+            notes.push("the files contain no subjects".to_owned());
         } else if !args.only.is_empty() {
             subjects.retain(|key| args.only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name));
             if subjects.is_empty() {
-                notes.push("there is nothing of that name in the files that is served (--for)".to_owned());
+                notes.push("the files contain no subject of this name (--for)".to_owned());
             }
         }
         Ok(Self { world, subjects, policies, settings: args.settings.settings(), notes, nodes })

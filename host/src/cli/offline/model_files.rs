@@ -21,7 +21,7 @@ impl FromStr for ModelFolder {
     fn from_str(text: &str) -> Result<Self, String> {
         match text.split_once('=') {
             Some((name, folder)) if !name.is_empty() && !folder.is_empty() => Ok(Self { name: name.to_owned(), folder: folder.into() }),
-            _ => Err("it has the form NAME=FOLDER".to_owned()),
+            _ => Err("expected NAME=FOLDER".to_owned()),
         }
     }
 }

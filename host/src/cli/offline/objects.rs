@@ -125,7 +125,7 @@ impl OfflineObjects {
         let id = (api_version, kind.clone(), namespace.clone(), name.clone());
         if let Some(first) = self.seen.get(&id) {
             let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-            return Err(InvalidObject::new(&place, format!("the {kind} {of}{name} is there already, at {first}: remove one of the two")));
+            return Err(InvalidObject::new(&place, format!("the {kind} {of}{name} already exists, at {first}: remove one of the two")));
         }
         self.seen.insert(id, place.clone());
 

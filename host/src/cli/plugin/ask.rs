@@ -139,7 +139,7 @@ impl Scoring {
         }
         let request = RequestRef { question: self.question, columns, matrix, facts: &[] };
         if let Some(row) = self.row.filter(|row| *row as usize >= request.rows()) {
-            return wrong(format!("row {row} is to be explained, and there are {}", request.rows()));
+            return wrong(format!("the row {row} to explain doesn't exist: there are {}", request.rows()));
         }
         Ok(request)
     }

@@ -99,7 +99,7 @@ fn mode(text: &str) -> Result<PluginMode, String> {
     match text.to_ascii_lowercase().as_str() {
         "extend" => Ok(PluginMode::Extend),
         "replace" => Ok(PluginMode::Replace),
-        _ => Err("it is Extend or Replace".to_owned()),
+        _ => Err("expected Extend or Replace".to_owned()),
     }
 }
 
@@ -125,7 +125,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
     let subjects: Vec<ObjectKey> = world.subjects().map(|subject| subject.key.clone()).filter(wanted).collect();
     if subjects.is_empty() && !only.is_empty() {
-        bail!("there is no subject of that name (--for){}", if namespace.is_empty() { "" } else { " in the namespace that -n names" });
+        bail!("there is no subject of that name (--for){}", if namespace.is_empty() { "" } else { " in the namespace of -n" });
     }
     for rules in [before.rules(), after.rules()] {
         source.crowd(&mut world, rules, namespace).await?;

@@ -69,7 +69,10 @@ impl PluginFile {
 /// A few bytes of gzip can stand for any number: no more is unpacked than is accepted.
 fn unpacked(raw: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    GzDecoder::new(raw).take(LARGEST_BINARY as u64 + 1).read_to_end(&mut bytes).context("it begins like gzip and can't be unpacked")?;
+    GzDecoder::new(raw)
+        .take(LARGEST_BINARY as u64 + 1)
+        .read_to_end(&mut bytes)
+        .context("it has the header of gzip, but can't be unpacked")?;
     if bytes.len() > LARGEST_BINARY {
         bail!("unpacked it has more than the {LARGEST_BINARY} bytes that a plugin may have");
     }
@@ -94,8 +97,9 @@ impl PluginUnderTest {
         progress::set(format!("compiling {}", plugin.path.display()));
         let engines = Engines::with_slots(4).map_err(|error| anyhow!("this machine can't run plugins: {error:#}"))?;
         let loader = Loader::new(Arc::new(engines), cache.compilers()?);
-        let described =
-            loader.describe(&plugin.bytes, Limits::DEFAULT).map_err(|error| anyhow!("{} is no plugin: {error}", plugin.path.display()))?;
+        let described = loader
+            .describe(&plugin.bytes, Limits::DEFAULT)
+            .map_err(|error| anyhow!("{} is not a plugin: {error}", plugin.path.display()))?;
         Ok(Self { plugin, described, loader })
     }
 

@@ -182,7 +182,7 @@ pub(super) fn configuration(given: &str) -> Result<Value> {
         (given.to_owned(), "--config".to_owned())
     } else {
         let text =
-            fs::read_to_string(given).with_context(|| format!("--config {given}: it is no JSON object, and no file that can be read"))?;
+            fs::read_to_string(given).with_context(|| format!("--config {given}: it is neither a JSON object nor a readable file"))?;
         (text, given.to_owned())
     };
     let read: Value = serde_saphyr::from_str(&text).map_err(|error| {
@@ -239,7 +239,7 @@ impl ConfigMaps {
     async fn refuse_foreign(&self, name: &str, number: usize) -> Result<()> {
         match self.metadata(name).await? {
             Some(there) if !is_part(&there.metadata, number) => {
-                bail!("the ConfigMap {}/{name} is there already and holds no plugin: choose another --name", self.namespace)
+                bail!("the ConfigMap {}/{name} already exists and contains no plugin: choose another --name", self.namespace)
             }
             _ => Ok(()),
         }
@@ -347,7 +347,7 @@ mod tests {
     fn a_configuration_is_an_object() {
         assert_eq!(configuration("{a: 1}").unwrap(), json!({"a": 1}));
         assert!(configuration("{a").unwrap_err().to_string().starts_with("--config:1: "));
-        assert!(format!("{:#}", configuration("/nowhere/a.yaml").unwrap_err()).contains("no file that can be read"));
+        assert!(format!("{:#}", configuration("/nowhere/a.yaml").unwrap_err()).contains("nor a readable file"));
     }
 
     #[test]

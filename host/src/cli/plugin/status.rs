@@ -116,7 +116,7 @@ fn details(plugin: &PolicyPlugin, revisions: &[Revision]) -> String {
         status.conditions.iter().map(|c| [c.type_.clone(), c.status.clone(), c.reason.clone(), c.message.clone()]).collect();
     let conditions = columns(["CONDITION", "STATUS", "REASON", "MESSAGE"], &conditions);
     let kept: Vec<_> = revisions.iter().map(|kept| [kept.digest.to_string(), kept.version.clone(), kept.created.0.to_string()]).collect();
-    [facts, conditions, columns(["REVISION", "VERSION", "KEPT SINCE"], &kept)].join("\n")
+    [facts, conditions, columns(["REVISION", "VERSION", "STORED SINCE"], &kept)].join("\n")
 }
 
 #[cfg(test)]

@@ -104,7 +104,7 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
         ("name", set.name_any()),
         ("digest", set.spec.digest.clone()),
         ("phase", phase_word(set)),
-        ("made by", format!("host {}", set.spec.host.version)),
+        ("creator", format!("host {}", set.spec.host.version)),
     ];
     for (place, PolicySetActivation { at, summary, blast_radius, .. }) in status.activations.iter().enumerate() {
         let restarts = blast_radius.as_ref().map(|radius| format!(", restarts: {}", radius.restarts)).unwrap_or_default();

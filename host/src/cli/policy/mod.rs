@@ -165,10 +165,10 @@ fn find_set(mut sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
     let (mut fitting, others): (Vec<_>, Vec<_>) = sets.into_iter().partition(fits);
     match (fitting.pop(), fitting.is_empty()) {
         (Some(set), true) => Ok(set),
-        (Some(_), false) => bail!("{wanted:?} is the beginning of several PolicySets: name one of them by more of its digest"),
+        (Some(_), false) => bail!("{wanted:?} is the beginning of several PolicySets: specify one with more characters of its digest"),
         (None, _) => {
             let names: Vec<String> = others.iter().map(|set| format!("{} {}", number(set), set.name_any()).trim().to_owned()).collect();
-            let there = if names.is_empty() { "none is there".to_owned() } else { format!("there are {}", names.join(", ")) };
+            let there = if names.is_empty() { "there are none".to_owned() } else { format!("there are {}", names.join(", ")) };
             Err(anyhow!("there is no PolicySet {wanted}; {there}"))
         }
     }

@@ -42,7 +42,7 @@ async fn ask(picker: &str, wanted: Option<&str>) -> Result<String> {
 /// The first record of a text that is about the request. One line after the other is read: a file may be cut at its end.
 fn find(text: &str, wanted: Option<&str>) -> Result<Option<Record>> {
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let record: Record = serde_json::from_str(line).with_context(|| format!("line {}: it is no decision of a picker", at + 1))?;
+        let record: Record = serde_json::from_str(line).with_context(|| format!("line {}: it is not a decision of a picker", at + 1))?;
         if wanted.is_none_or(|wanted| record.request == wanted) {
             return Ok(Some(record));
         }

@@ -124,7 +124,7 @@ fn objects(before: &Plan, after: &Plan) -> Vec<String> {
         match of(former, &object.key).map(|at| &former[at]) {
             Some(former) if former.fingerprint == object.fingerprint => {}
             Some(former) => tell(&object.key, "changed", &yaml(former), &yaml(object)),
-            None => tell(&object.key, "made", "", &yaml(object)),
+            None => tell(&object.key, "created", "", &yaml(object)),
         }
     }
     for gone in former.iter().filter(|object| of(planned, &object.key).is_none() && !after.retained.contains(&object.key)) {
@@ -183,7 +183,7 @@ mod tests {
         after.retained.insert(key(&DEPLOYMENT, "kept"));
         let lines = objects(&before, &after);
         let headings: Vec<_> = lines.iter().filter(|line| line.starts_with("  Deployment")).map(|line| line.trim_start()).collect();
-        assert_eq!(headings, ["Deployment n/other: changed", "Deployment n/new: made", "Deployment n/gone: removed"]);
+        assert_eq!(headings, ["Deployment n/other: changed", "Deployment n/new: created", "Deployment n/gone: removed"]);
         for (mark, replicas) in [("- ", "replicas: 1"), ("+ ", "replicas: 2")] {
             assert!(lines.iter().any(|line| line.trim_start().starts_with(mark) && line.ends_with(replicas)), "{lines:?}");
         }

@@ -127,10 +127,8 @@ impl Language {
     pub(super) fn size(self) -> Option<&'static str> {
         match self {
             Self::Rust | Self::Go => None,
-            Self::JavaScript => {
-                Some("The JavaScript engine in it takes 12 MB, 4 MB with gzip: 5 ConfigMaps for each version that is kept.")
-            }
-            Self::Python => Some("CPython in it takes 19 MB, 7 MB with gzip: 8 ConfigMaps for each version that is kept."),
+            Self::JavaScript => Some("The JavaScript engine in it takes 12 MB, 4 MB with gzip: 5 ConfigMaps for each stored version."),
+            Self::Python => Some("CPython in it takes 19 MB, 7 MB with gzip: 8 ConfigMaps for each stored version."),
         }
     }
 
