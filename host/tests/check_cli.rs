@@ -26,6 +26,23 @@ fn objects_with_which_nothing_is_wrong_pass() {
 }
 
 #[test]
+fn what_keeps_a_planned_service_from_being_ready_is_told_and_with_complete_files_a_warning() {
+    let folder = folder("check-cli/not-ready");
+    let service = "apiVersion: serving.kserve.io/v1alpha1\nkind: LLMInferenceService\nmetadata: {name: llama, namespace: chat}\nspec:\n  \
+                   model: {uri: \"hf://example/llama\"}\n  router: {scheduler: {pool: {ref: {name: shared}}}}\n";
+    fs::write(folder.join("llama.yaml"), service).unwrap();
+    let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(
+        lines[0].starts_with("not ready: LLMInferenceService chat/llama: InferencePoolReady PoolNotFound: There is no InferencePool shared"),
+        "{printed}"
+    );
+    assert_eq!(lines.len(), 2, "the conditions that follow from it say the same: {printed}");
+    let (printed, _) = ended(1, &folder, &["check", "-f", ".", "--complete", "--strict"], "");
+    assert!(printed.starts_with("llama.yaml:1: warning: LLMInferenceService llama: InferencePoolReady PoolNotFound: "), "{printed}");
+}
+
+#[test]
 fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
     let folder = folder("check-cli/bad");
     let bad = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: Bad}\nspec:\n  model: {}\n  engine:\n    minReplicas: many\n    maxReplica: 1\n";
