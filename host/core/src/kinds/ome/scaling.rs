@@ -120,8 +120,8 @@ impl PlanBuilder<'_> {
             Mode::Serverless => {
                 if class.is_some_and(|class| class != "hpa") || wants_keda {
                     let text = format!(
-                        "Knative scales the {} in the mode Serverless, so what asks for another autoscaler (kedaConfig, {ENABLE_KEDA}, \
-                         {CLASS}) is ignored.",
+                        "Knative scales the {} in the mode Serverless, so settings of other autoscalers (kedaConfig, {ENABLE_KEDA}, \
+                         {CLASS}) are ignored.",
                         part.name()
                     );
                     notes.push((OVERRIDDEN, text));
