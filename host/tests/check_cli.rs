@@ -34,7 +34,8 @@ fn what_keeps_a_planned_service_from_being_ready_is_told_and_with_complete_files
     let (printed, _) = ended(0, &folder, &["check", "-f", "."], "");
     let lines: Vec<&str> = printed.lines().collect();
     assert!(
-        lines[0].starts_with("not ready: LLMInferenceService chat/llama: InferencePoolReady PoolNotFound: There is no InferencePool shared"),
+        lines[0]
+            .starts_with("not ready: LLMInferenceService chat/llama: InferencePoolReady PoolNotFound: There is no InferencePool shared"),
         "{printed}"
     );
     assert_eq!(lines.len(), 2, "the conditions that follow from it say the same: {printed}");
