@@ -39,7 +39,7 @@ fn what_keeps_a_planned_service_from_being_ready_is_told_and_with_complete_files
         "{printed}"
     );
     assert_eq!(lines.len(), 2, "the conditions that follow from it say the same: {printed}");
-    let (printed, _) = ended(1, &folder, &["check", "-f", ".", "--complete", "--strict"], "");
+    let (printed, _) = ended(1, &folder, &["check", "-f", "llama.yaml", "--complete", "--strict"], "");
     assert!(printed.starts_with("llama.yaml:1: warning: LLMInferenceService llama: InferencePoolReady PoolNotFound: "), "{printed}");
 }
 

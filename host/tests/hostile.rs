@@ -187,7 +187,7 @@ fn bytes_that_are_no_plugin_are_refused_with_the_reason() {
             "built for pointsman:policy@9.0.0",
         ),
         ("a host function", wat::parse_str("(component (import \"run\" (func (param \"command\" string))))").unwrap(), "imports run"),
-        ("too much", vec![0; LARGEST_BINARY + 1], "at most"),
+        ("too much", vec![0; LARGEST_BINARY + 1], "the limit is"),
         ("a memory of 64 bits", wat::parse_str("(module (memory i64 1))").unwrap(), "memory64"),
         ("a shared memory", wat::parse_str("(module (memory 1 1 shared))").unwrap(), "threads"),
     ];

@@ -160,7 +160,8 @@ fn scores_of_0_1_0_are_those_of_today_and_today_s_terms_have_numbers() {
     };
     let ((old_scores, old_terms), (new_scores, new_terms)) = (ask(&old), ask(&new));
     assert_eq!(old_scores, new_scores);
-    let sentences = |terms: &[Term]| terms.iter().map(|term| term.message.clone()).collect::<Vec<_>>();
+    // The plugin of 0.1.0 was built before its sentence was reworded.
+    let sentences = |terms: &[Term]| terms.iter().map(|term| term.message.replace(", and counts ", ", weight ")).collect::<Vec<_>>();
     assert_eq!(sentences(&old_terms), sentences(&new_terms));
     assert!(old_terms.iter().all(|term| term.value.is_none()));
     let sum: f64 = new_terms.iter().filter_map(|term| term.value).sum();

@@ -113,7 +113,7 @@ async fn an_extender_that_does_not_answer_is_skipped_as_long_as_another_one_answ
         let explain = ["explain", "pod/llama-0", "-n", "ml", "--extender", &away];
         let (text, said) = ended(0, &folder, &[&explain[..], &["--extender", &there]].concat(), "");
         assert!(text.contains("gpu-2   0.4000   9\nand 7 further nodes\n"), "{text}");
-        let skipped = |said: &str| said.contains(&format!("the extender at {away} doesn't answer")) && said.contains("left out");
+        let skipped = |said: &str| said.contains(&format!("the extender at {away} doesn't answer")) && said.contains("omitted");
         assert!(skipped(&said), "{said}");
         let (text, said) = ended(1, &folder, &explain, "");
         assert!(text.is_empty() && said.starts_with(&format!("error: the extender at {away} doesn't answer")), "{text}{said}");

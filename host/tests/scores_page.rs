@@ -53,7 +53,7 @@ fn parts(question: Question, columns: usize) -> Vec<(String, f64)> {
     let matrix = Matrix::new(columns, vec![f64::NAN; columns]).unwrap();
     let terms = scoring::explain(&scoring::Config::default(), question, &matrix, 0);
     let counts = |message: &str| -> f64 {
-        let (_, counts) = message.trim_end_matches('.').rsplit_once("counts ").unwrap();
+        let (_, counts) = message.trim_end_matches('.').rsplit_once("weight ").unwrap();
         let (weight, total) = counts.split_once(" of ").unwrap();
         weight.parse::<f64>().unwrap() / total.parse::<f64>().unwrap()
     };

@@ -297,6 +297,7 @@ impl Keeper {
             if same && !rebased && self.sets.contains_key(&candidate.name()) {
                 // Its bounds may be others by now.
                 candidate.pending = next.pending;
+                candidate.kind = kind;
                 candidate.record = next.record;
                 return true;
             }
