@@ -326,7 +326,7 @@ fn several_adapters_that_nothing_loads_are_refused() {
     ] {
         assert_eq!(
             several(&two, fields).said("AdapterUntold").split(" itself: ").next().unwrap(),
-            "The container ome-container has to load the adapters in ADAPTER_PATHS"
+            "The container ome-container must load the adapters in ADAPTER_PATHS"
         );
     }
 }

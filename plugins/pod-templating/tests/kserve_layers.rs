@@ -47,7 +47,7 @@ fn only_main_is_the_main_container() {
     let two = json!({"pod": {"containers": [{"image": "a"}, {"image": "b"}]}});
     assert!(llm([("user", two)]).failure().starts_with("user.pod.containers has two containers that are main"));
     let base = json!({"pod": {"containers": [{"name": "main", "args": [1]}]}});
-    assert!(llm([("base:one", base)]).failure().starts_with("base:one.pod.containers.0.args.0 must be a text"));
+    assert!(llm([("base:one", base)]).failure().starts_with("base:one.pod.containers.0.args.0 must be a string"));
 }
 
 #[test]
