@@ -88,8 +88,9 @@ async fn a_route_of_ones_own_counts_with_all_its_gateways_and_for_what_it_leads_
     let generation = &route["metadata"]["generation"];
     space.says_of(&LLM_INFERENCE_SERVICE, "llama", "GatewaysReady", "True", "Programmed").await;
     space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge", "elsewhere"], generation)).await;
-    let waits =
-        |service: &Value| condition(service, "HTTPRoutesReady")["message"].as_str().is_some_and(|said| said.contains("/inner hasn't said"));
+    let waits = |service: &Value| {
+        condition(service, "HTTPRoutesReady")["message"].as_str().is_some_and(|said| said.contains("/inner has not reported"))
+    };
     space.becomes(&LLM_INFERENCE_SERVICE, "llama", "it waits for the other Gateway", waits).await;
     space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge", "inner"], generation)).await;
     // The route leads past the pool, of which no Gateway will say anything.

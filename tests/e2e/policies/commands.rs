@@ -85,12 +85,15 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     eventually("the plugin still decides", async || cluster.active("labels", &digest(&second)).await.active).await;
     // The manifest of a new project and a push: each sets its own fields.
     let project = folder.join("project").to_string_lossy().into_owned();
-    run(&["new", "labels", "--language", "go", "--point", "metadata-propagation", "--dir", &project]).ok();
+    run(&["new", "fresh", "--language", "go", "--point", "metadata-propagation", "--dir", &project]).ok();
     cluster.kubectl(&["apply", "--server-side", "-f", &format!("{project}/policy-plugin.yaml")]).ok();
-    let said = push(&file("third.wasm", &third)).ok();
+    let said = run(&["push", &file("third.wasm", &third), "--name", "fresh", "--cache", &cache]).ok();
     assert!(said.contains(&format!("active    {}", digest(&third))), "{said}");
-    let applied: Value = serde_json::from_str(&cluster.kubectl(&["get", "policyplugin", "labels", "-o", "json"]).ok()).unwrap();
-    assert_eq!((&applied["spec"]["points"], &applied["spec"]["config"]["label"]), (&json!(["metadata-propagation"]), &json!("team")));
+    let applied: Value = serde_json::from_str(&cluster.kubectl(&["get", "policyplugin", "fresh", "-o", "json"]).ok()).unwrap();
+    assert_eq!(
+        (&applied["spec"]["points"], &applied["spec"]["source"]["configMap"]["name"]),
+        (&json!(["metadata-propagation"]), &json!("fresh"))
+    );
     let refused = run(&["delete", "scheduling-scoring"]).refused();
     assert!(refused.contains("is built in"), "{refused}");
     let said = run(&["delete", "labels"]).ok();

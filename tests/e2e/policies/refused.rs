@@ -60,7 +60,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
         ("undescribed", module(&Module::default()), json!({}), "InvalidDescription", "no policy point"),
         ("configure-trap", trap("unreachable"), json!({}), "Trapped", "unreachable"),
         ("configure-loop", trap("(loop (br 0)) (unreachable)"), json!({}), "DeadlineExceeded", "200 ms"),
-        ("wrong-point", labels.clone(), json!({"points": ["runtime-selection"]}), "PointNotAnswered", "answering metadata-propagation"),
+        ("wrong-point", labels.clone(), json!({"points": ["runtime-selection"]}), "PointNotAnswered", "supports metadata-propagation"),
         ("config-unknown", labels.clone(), json!({"config": {"x": 1}}), "InvalidConfig", "x"),
         ("config-type", labels.clone(), json!({"config": {"label": {"deep": [1]}}}), "InvalidConfig", "label"),
         ("config-bomb", labels.clone(), json!({"config": {"label": "x".repeat(200_000)}}), "InvalidSpec", "the limit is 65536"),
