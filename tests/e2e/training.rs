@@ -175,7 +175,7 @@ async fn a_queue_that_suspends_the_job_is_not_fought() {
     assert_eq!(job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"], "gpus");
     space.patch(&JOB, "tune-worker", json!({"spec": {"suspend": true}})).await;
     let said = space.says_of(&TRAINING_JOB, "tune", "Suspended", "True", "Queued").await;
-    assert!(said.contains("the queue gpus"), "{said}");
+    assert!(said.contains("queued in gpus"), "{said}");
     space.patch(&JOB, "tune-worker", json!({"spec": {"suspend": false}})).await;
     let running = reaches(&space, "tune", "Running").await;
     assert!(running["status"]["startTime"].is_string());

@@ -100,7 +100,7 @@ async fn object_of_another(space: &Space<'_>) {
     let theirs = other.makes(&SERVICE, "made", json!({}), json!({"spec": spec})).await;
     claim(space, "made").await;
     let said = space.says("made", "Contested", "True", "MadeByOther").await;
-    let object = format!("\"manager\" has made the Service {}/made", space.0.name);
+    let object = format!("\"manager\" created the Service {}/made", space.0.name);
     assert!(said.contains(&object), "{said}");
     assert!(space.find(&DEPLOYMENT, "made-engine").await.is_none(), "nothing of the plan is made");
     assert_eq!(space.get(&SERVICE, "made").await["metadata"]["resourceVersion"], theirs["metadata"]["resourceVersion"]);
