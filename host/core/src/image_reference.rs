@@ -4,7 +4,7 @@
 const MAX_NAME: usize = 255;
 const MAX_TAG: usize = 128;
 
-/// The algorithms of digests that there are, with the number of hexadecimal digits of each.
+/// The digest algorithms of image references, each with its number of hexadecimal digits.
 const DIGESTS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
 /// What is wrong with a reference, and what to do; none where a kubelet can read it.

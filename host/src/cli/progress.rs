@@ -63,7 +63,7 @@ struct Line<W> {
 }
 
 impl<W: Write> Line<W> {
-    /// Nobody is told if a terminal is gone.
+    /// Ignores errors: the command continues without a terminal.
     fn write(&mut self, parts: &[&[u8]]) {
         parts.iter().try_for_each(|part| self.out.write_all(part)).and_then(|()| self.out.flush()).ok();
     }

@@ -36,11 +36,14 @@ impl Keeper {
     }
 
     fn standing(&self, keys: &ChangeKeys, candidate: &Candidate) -> Standing {
-        match &candidate.verdict {
-            _ if candidate.is_only_tried() => Standing::Apart,
-            _ if candidate.comparison.is_some() => Standing::Compared,
-            Some(PromotionDecision::Promote) if self.is_settled(keys) => Standing::Promotable,
-            _ => Standing::Apart,
+        if candidate.is_only_tried() {
+            Standing::Apart
+        } else if candidate.comparison.is_some() {
+            Standing::Compared
+        } else if candidate.verdict == Some(PromotionDecision::Promote) && self.is_settled(keys) {
+            Standing::Promotable
+        } else {
+            Standing::Apart
         }
     }
 

@@ -140,7 +140,7 @@ async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
     let (_, reason, message) = state(&status, "Compiled");
     assert_eq!(reason, "InvalidExpression");
     assert!(message.starts_with("spec.validations[0].expression: column ") && message.contains("name"), "{message}");
-    // Whoever checks the rule before is told the same.
+    // `check` reports the same error before the rule is applied.
     let file = cluster.dir.join("named.json");
     let named = json!({
         "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": "named"},

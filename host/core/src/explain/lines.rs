@@ -63,19 +63,18 @@ pub(super) fn wrapped(text: &mut String, depth: usize, words: &str) {
 
 /// Words in one line, cut where the screen ends.
 pub(super) fn cut_line(text: &mut String, depth: usize, words: &str) {
-    let words: String = words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    line(text, depth, &shortened(&words, WIDTH - depth * 2));
+    line(text, depth, &shortened(words, WIDTH - depth * 2));
 }
 
 /// A value in one line, and not endless.
 pub(super) fn cut(value: &str) -> String {
-    let value: String = value.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    shortened(&value, VALUE)
+    shortened(value, VALUE)
 }
 
 fn shortened(text: &str, width: usize) -> String {
+    let text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     if text.chars().count() <= width {
-        return text.to_owned();
+        return text;
     }
     let kept: String = text.chars().take(width - 1).collect();
     format!("{}\u{2026}", kept.trim_end())

@@ -95,10 +95,10 @@ fn unread(error: &(dyn Error + 'static)) -> Vec<Finding> {
     vec![Finding::wrong(format!("this can't be checked: {}", sentence(error)), "retry as a user with the right to read it")]
 }
 
-/// What comes of a check.
-async fn checked<E: Error + 'static>(name: &str, check: impl Future<Output = Checked<E>>) -> Vec<Finding> {
+/// The findings of a check, with its name.
+async fn checked<E: Error + 'static>(name: &'static str, check: impl Future<Output = Checked<E>>) -> (&'static str, Vec<Finding>) {
     progress::set(format!("checking {name}"));
-    check.await.unwrap_or_else(|error| unread(&error))
+    (name, check.await.unwrap_or_else(|error| unread(&error)))
 }
 
 pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
@@ -109,17 +109,17 @@ pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
     let served_only = deployed.as_ref().ok().and_then(|deployed| deployed.flag("--namespaces"));
     let namespaces: Vec<String> = served_only.iter().flat_map(|flag| flag.split(',')).map(str::to_owned).collect();
     let checks = [
-        ("crds", Box::pin(checked("crds", definitions::ours(&installation))).await),
+        Box::pin(checked("crds", definitions::ours(&installation))).await,
         ("neighbours", definitions::neighbours(&installation)),
-        ("namespace", checked("namespace", hosts::namespace(&installation)).await),
-        ("rights", checked("rights", rights::check(&installation, deployed.as_ref().ok(), &namespaces)).await),
+        checked("namespace", hosts::namespace(&installation)).await,
+        checked("rights", rights::check(&installation, deployed.as_ref().ok(), &namespaces)).await,
         ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
-        ("leader", checked("leader", hosts::leader(&installation)).await),
-        ("policies", checked("policies", policies::check(&installation)).await),
-        ("scheduler", checked("scheduler", scheduler::check(&installation, deployed.as_ref().ok())).await),
-        ("gateway", checked("gateway", environment::gateway(&installation, deployed.as_ref().ok())).await),
-        ("prometheus", checked("prometheus", environment::prometheus(&installation, deployed.as_ref().ok())).await),
-        ("webhook", checked("webhook", webhook::check(&installation, deployed.as_ref().ok())).await),
+        checked("leader", hosts::leader(&installation)).await,
+        checked("policies", policies::check(&installation)).await,
+        checked("scheduler", scheduler::check(&installation, deployed.as_ref().ok())).await,
+        checked("gateway", environment::gateway(&installation, deployed.as_ref().ok())).await,
+        checked("prometheus", environment::prometheus(&installation, deployed.as_ref().ok())).await,
+        checked("webhook", webhook::check(&installation, deployed.as_ref().ok())).await,
     ];
     let lines = |(check, findings): (&'static str, Vec<Finding>)| findings.into_iter().map(move |finding| Line { check, finding });
     let all: Vec<Line> = checks.into_iter().flat_map(lines).collect();

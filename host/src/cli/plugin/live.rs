@@ -3,6 +3,7 @@
 use crate::cli::{exit::DECISION_NEEDED, output::print, policy::approve_set, progress};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use clap::Args;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{Api, Client, ResourceExt, api::ListParams, runtime::wait::await_condition};
 use pointsman_crds::policy::{
     plugin::{PolicyPlugin, PolicyPluginStatus},
@@ -167,16 +168,11 @@ fn outcome(plugin: Option<&PolicyPlugin>, digest: &str, generation: Option<i64>)
     let loaded = status.conditions.iter().find(|condition| condition.type_ == "Loaded");
     match loaded {
         Some(loaded) if loaded.status == "False" => Outcome::Refused(loaded.message.clone()),
-        _ if status.candidate.as_ref().is_some_and(|candidate| candidate.digest == digest) => {
-            let ready = status.conditions.iter().find(|condition| condition.type_ == "Ready");
-            match ready {
-                Some(ready) if FINAL_REASONS.contains(&ready.reason.as_str()) => {
-                    Outcome::Waits(ready.reason.clone(), ready.message.clone())
-                }
-                Some(ready) => Outcome::Pending(format!("Ready is {} ({}): {}", ready.status, ready.reason, ready.message)),
-                None => Outcome::Pending("the host has not reported on it".to_owned()),
-            }
-        }
+        _ if status.candidate.as_ref().is_some_and(|candidate| candidate.digest == digest) => match ready(status) {
+            Some(ready) if FINAL_REASONS.contains(&ready.reason.as_str()) => Outcome::Waits(ready.reason.clone(), ready.message.clone()),
+            Some(ready) => Outcome::Pending(format!("Ready is {} ({}): {}", ready.status, ready.reason, ready.message)),
+            None => Outcome::Pending("the host has not reported on it".to_owned()),
+        },
         _ if status.active.as_ref().is_some_and(|active| active.digest == digest) => Outcome::Active,
         Some(loaded) => Outcome::Pending(format!("Loaded is {} ({}): {}", loaded.status, loaded.reason, loaded.message)),
         None => Outcome::Pending("the host has not reported on it".to_owned()),
@@ -189,8 +185,12 @@ fn is_conflict(error: &kube::Error) -> bool {
 
 /// In a word how a plugin is: the reason of the condition Ready.
 pub(super) fn state(status: Option<&PolicyPluginStatus>) -> Cow<'_, str> {
-    let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
-    ready.map_or(Cow::Borrowed("Unknown"), |ready| Cow::Borrowed(&ready.reason))
+    status.and_then(ready).map_or(Cow::Borrowed("Unknown"), |ready| Cow::Borrowed(&ready.reason))
+}
+
+/// The condition Ready of a plugin.
+pub(super) fn ready(status: &PolicyPluginStatus) -> Option<&Condition> {
+    status.conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
 /// The beginning of a digest, which is enough to tell it from others.

@@ -1,6 +1,6 @@
 //! `pointsman plugin status`.
 
-use super::live::{self, short, state};
+use super::live::{self, ready, short, state};
 use crate::{
     cli::{
         ClusterArgs, HostNamespaceArgs,
@@ -57,8 +57,7 @@ fn points(plugin: &PolicyPlugin) -> String {
 
 /// How good the state of a plugin is.
 fn tone(status: Option<&PolicyPluginStatus>) -> Tone {
-    let ready = status.and_then(|status| status.conditions.iter().find(|condition| condition.type_ == "Ready"));
-    match ready.map(|ready| (&*ready.status, &*ready.reason)) {
+    match status.and_then(ready).map(|ready| (&*ready.status, &*ready.reason)) {
         Some(("True", "Ready")) => Tone::Good,
         Some(("True", _)) | None => Tone::Attention,
         Some(_) => Tone::Bad,

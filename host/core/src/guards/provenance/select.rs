@@ -30,9 +30,9 @@ pub struct FieldPath {
 enum Selector {
     /// A name.
     Name(String),
-    /// What is in brackets: a number, a key of an object, or what an item goes by.
+    /// A bracketed selector: an index, a key of an object, or the key of a list item.
     Item(String),
-    /// The same with the field that it goes by: `[name=main]`.
+    /// A list item by a named key: `[name=main]`.
     Keyed(String, String),
     /// Each item.
     Each,
