@@ -12,6 +12,9 @@ use tokio::time::Instant;
 /// For how long a candidate that may become active waits for the comparisons of others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// For how long it waits for the comparison of its batch, which takes minutes on a large cluster.
+const MAX_BATCH_COMPARISON: Duration = Duration::from_mins(5);
+
 /// How a candidate stands to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
@@ -47,12 +50,16 @@ impl Keeper {
         }
     }
 
-    /// Whether a candidate that may become active by itself waits for others, to do so with them.
-    pub(super) fn waits_for_batch(&self, candidate: &Candidate) -> bool {
-        if candidate.kind != CandidateKind::Change || candidate.batches_until.is_none_or(|until| until <= Instant::now()) {
-            return false;
-        }
-        self.batch().is_some() || self.standings().any(|(_, standing)| standing == Standing::Compared)
+    /// Whether a candidate that may become active by itself waits for others, to become active with them.
+    pub(super) fn waits_for_batch(&self, keys: &ChangeKeys, candidate: &Candidate) -> bool {
+        let Some(until) = candidate.batches_until.filter(|_| candidate.kind == CandidateKind::Change) else { return false };
+        let batch = self.compared_batches().find(|(all, _)| keys.is_subset(all)).map(|(_, batch)| batch.since);
+        let is_open = || self.batch().is_some() || self.standings().any(|(_, standing)| standing == Standing::Compared);
+        waits(Instant::now(), until, batch, is_open)
+    }
+
+    fn compared_batches(&self) -> impl Iterator<Item = (&ChangeKeys, &Candidate)> {
+        self.candidates.iter().filter(|(_, candidate)| candidate.kind == CandidateKind::Batch && candidate.comparison.is_some())
     }
 
     /// Remembers a batch that exceeds a limit as a whole: its changes become active one after the other.
@@ -67,13 +74,20 @@ impl Keeper {
 
     /// When a candidate no longer waits for others.
     pub(super) fn batches_until(&self) -> impl Iterator<Item = Instant> {
-        self.candidates.values().filter_map(|candidate| candidate.batches_until)
+        let comparisons = self.compared_batches().map(|(_, batch)| batch.since + MAX_BATCH_COMPARISON);
+        self.candidates.values().filter_map(|candidate| candidate.batches_until).chain(comparisons)
     }
 }
 
 /// When a candidate that is compared now no longer waits for others.
 pub(super) fn patience() -> Instant {
     Instant::now() + PATIENCE
+}
+
+/// Whether a candidate waits whose patience ends at `until` and whose batch is being compared since `batch`. If the members became active during
+/// that comparison, it would be wasted, and each member would have the others compared again.
+fn waits(now: Instant, until: Instant, batch: Option<Instant>, is_open: impl FnOnce() -> bool) -> bool {
+    batch.is_some_and(|since| since <= until && now < since + MAX_BATCH_COMPARISON) || now < until && is_open()
 }
 
 /// The changes of all that may become active, once none is being compared, if that are several.
@@ -100,5 +114,18 @@ mod tests {
         );
         assert_eq!(combined(&[(&a, Promotable), (&b, Promotable), (&group, Compared)]), None);
         assert_eq!(combined(&[(&a, Promotable), (&waiting, Apart)]), None, "one is a candidate already");
+    }
+
+    #[test]
+    fn the_comparison_of_a_batch_is_awaited_if_it_began_in_time() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let until = at(10);
+        assert!(waits(at(9), until, None, || true), "others are being compared");
+        assert!(!waits(at(9), until, None, || false), "nothing is left to wait for");
+        assert!(!waits(at(10), until, None, || true), "its patience is over");
+        assert!(waits(at(200), until, Some(at(9)), || true), "its batch is still being compared");
+        assert!(!waits(at(11), until, Some(at(11)), || true), "its batch began too late");
+        assert!(!waits(at(310), until, Some(at(9)), || true), "the comparison of its batch takes too long");
     }
 }

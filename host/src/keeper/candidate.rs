@@ -297,7 +297,7 @@ impl Keeper {
             Some(PromotionDecision::Never) => false,
             // By itself only as it is asked for now, and after those that were put off again and again.
             Some(PromotionDecision::Promote) => {
-                self.is_approved(&candidate.digest()) || !overdue && self.is_settled(keys) && !self.waits_for_batch(candidate)
+                self.is_approved(&candidate.digest()) || !overdue && self.is_settled(keys) && !self.waits_for_batch(keys, candidate)
             }
             Some(PromotionDecision::Approval(_)) => {
                 self.facts.get(&candidate.name()).is_some_and(|facts| facts.approved == Some(Approved::Given))

@@ -12,7 +12,7 @@ use crate::{
 use pointsman_sandbox::point::propagation::{Placed, Target};
 
 /// Who sets what no plugin does.
-const HOST: &str = "the host";
+pub(super) const HOST: &str = "the host";
 
 /// The labels and annotations of each object and of the pods of each template: the layer that each comes from, and who set it.
 pub fn text(subject: &Subject, plan: &Plan) -> String {

@@ -1,6 +1,9 @@
 //! Who asked for a field of the planned objects, and who set it.
 
-use super::lines::{cut, line, table};
+use super::{
+    labels::HOST,
+    lines::{cut, line, table},
+};
 use crate::{
     guards::provenance::select::{FieldPath, FoundField, FoundPart, MissingPart},
     plan::{Object, Plan},
@@ -100,7 +103,7 @@ impl FoundFields<'_> {
         let value = field.value.as_str().map_or_else(|| field.value.to_string(), str::to_owned);
         let by: Vec<String> = field.by.iter().map(|layer| self.layer(layer)).collect();
         let by = if by.is_empty() { "nobody but the plugin".to_owned() } else { by.join(", ") };
-        [inner.to_owned(), cut(&value), by, writer.clone().unwrap_or_else(|| "the host".to_owned())]
+        [inner.to_owned(), cut(&value), by, writer.clone().unwrap_or_else(|| HOST.to_owned())]
     }
 
     /// A layer, with the object that it is, where that is known.
