@@ -1,24 +1,24 @@
-//! Whether we can work with a CRD that somebody else installed.
+//! Compares our CRDs with those that a cluster has.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
 use std::fmt;
 
-/// What stands between us and an installed CRD.
+/// The differences that limit or prevent the use of an installed CRD.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Comparison {
-    /// Why the kind can't be served at all.
+    /// The reason why the kind can't be served at all.
     pub unusable: Option<String>,
-    /// Fields of ours that the API server would refuse or drop.
+    /// Fields of our CRD that the API server would reject or drop.
     pub missing: Vec<String>,
-    /// Fields of ours that are taken, but that the version in which objects are stored has no place for, and that
-    /// version. They are lost unless the conversion webhook of the kind's own controller keeps them.
+    /// The storage version, and the fields of our CRD that it lacks although the served version accepts them. Their values are lost unless
+    /// the conversion webhook of the kind's own controller preserves them.
     pub not_stored: Option<(String, Vec<String>)>,
 }
 
 impl Comparison {
-    /// Whether nothing of ours would be lost.
+    /// Whether the installed CRD can be used and has all our fields.
     pub fn compatible(&self) -> bool {
         *self == Self::default()
     }
@@ -43,7 +43,7 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// The first few; a list that nobody reads helps nobody.
+/// Lists the first few fields and counts the others, because a long list isn't readable.
 fn listed(fields: &[String]) -> String {
     const SHOWN: usize = 12;
     let shown = fields[..fields.len().min(SHOWN)].join(", ");
@@ -53,7 +53,7 @@ fn listed(fields: &[String]) -> String {
     }
 }
 
-/// Compares `installed`, as it is in a cluster, with `ours`.
+/// Compares the CRD `installed` in a cluster with `ours`.
 pub fn compare(ours: &CustomResourceDefinition, installed: &CustomResourceDefinition) -> Comparison {
     let mut comparison = Comparison::default();
     if ours.spec.scope != installed.spec.scope {
@@ -89,7 +89,7 @@ fn schema(version: &CustomResourceDefinitionVersion) -> Option<&JSONSchemaProps>
     version.schema.as_ref()?.open_api_v3_schema.as_ref()
 }
 
-/// Adds the paths of fields in `ours` for which `theirs` has no place.
+/// Adds to `missing` the paths of the fields that `ours` has and `theirs` lacks.
 fn walk(ours: &JSONSchemaProps, theirs: Option<&JSONSchemaProps>, path: &str, missing: &mut Vec<String>) {
     let Some(theirs) = theirs else { return };
     if theirs.x_kubernetes_preserve_unknown_fields == Some(true) {
@@ -107,7 +107,7 @@ fn walk(ours: &JSONSchemaProps, theirs: Option<&JSONSchemaProps>, path: &str, mi
     }
     let free = ours.x_kubernetes_preserve_unknown_fields == Some(true);
     if free || (ours.additional_properties.is_some() && theirs.additional_properties.is_none()) {
-        // Ours takes keys that theirs has no place for.
+        // Ours accepts keys that theirs doesn't.
         missing.push(format!("{path}.*"));
     }
     if let (Some(ours), Some(theirs)) = (&ours.type_, &theirs.type_)

@@ -1,4 +1,4 @@
-//! Core Kubernetes types as our kinds embed them: every field may be absent.
+//! Core Kubernetes types in the form in which our kinds embed them: every field is optional.
 
 use crate::schema::mark_core;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
@@ -10,7 +10,7 @@ use std::{
     ops::{Deref, DerefMut},
 };
 
-/// Declares a wrapper that is flattened into a kind: `$core` with `$field`, which Kubernetes requires, made optional.
+/// Declares a wrapper to flatten into a kind: `$core`, whose required field `$field` becomes optional.
 macro_rules! embedded {
     ($(#[$doc:meta])* $name:ident, $core:ident, $field:literal) => {
         $(#[$doc])*
@@ -63,15 +63,15 @@ macro_rules! embedded {
 }
 
 embedded! {
-    /// A `PodSpec` that may leave out its containers, to be flattened into a component.
+    /// A `PodSpec` with optional containers, to flatten into a component.
     PodFields, PodSpec, "containers"
 }
 embedded! {
-    /// A `Container` that may leave out its name, to be flattened into an override.
+    /// A `Container` with an optional name, to flatten into an override.
     ContainerFields, Container, "name"
 }
 
-/// k8s-openapi always writes a required field; an absent one must stay absent.
+/// Removes a required field if it is empty: k8s-openapi always writes it, and an absent field must stay absent.
 fn drop_if_empty(fields: &mut Map<String, Value>, field: &str) {
     let empty = match fields.get(field) {
         Some(Value::Array(items)) => items.is_empty(),
@@ -83,7 +83,7 @@ fn drop_if_empty(fields: &mut Map<String, Value>, field: &str) {
     }
 }
 
-/// A JSON object that we carry without looking inside (upstream's `RawExtension`).
+/// A JSON object that is stored without validation (upstream's `RawExtension`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RawObject(pub Map<String, Value>);

@@ -1,46 +1,46 @@
-//! Shapes that OME and KServe take over from Knative for their status.
+//! Status types that OME and KServe adopted from Knative.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A condition as Knative writes it: less is required of it than of Kubernetes' own.
+/// A condition in Knative's form, which has fewer required fields than Kubernetes' own.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DuckCondition {
-    /// What the condition is about.
+    /// The type of the condition, such as Ready.
     #[serde(rename = "type")]
     pub type_: String,
 
     /// True, False or Unknown.
     pub status: String,
 
-    /// How to read a condition that isn't True: empty means an error, Info and Warning mean less.
+    /// The severity of a condition that isn't True. Empty means an error; Info and Warning are less severe.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub severity: Option<String>,
 
-    /// When the status last changed.
+    /// The time when the status last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<Time>,
 
-    /// One CamelCase word for the reason of the last change.
+    /// The reason for the last change, as one CamelCase word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// What happened, and what to do about it.
+    /// The details, and the remedy if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
-    /// The generation of the object that the condition speaks of.
+    /// The generation of the object that the condition describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// Where something can be reached.
+/// An address of a service or a component.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Addressable {
-    /// The name of the address, such as the Gateway that it comes from.
+    /// The name of the address, such as gateway or service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
@@ -48,11 +48,11 @@ pub struct Addressable {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 
-    /// The certificates of the authority that signs the server's, in PEM.
+    /// The CA certificates that verify the server's certificate, in PEM format.
     #[serde(rename = "CACerts", skip_serializing_if = "Option::is_none")]
     pub ca_certs: Option<String>,
 
-    /// The audience that a token for this address needs.
+    /// The audience that a token for this address must have.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audience: Option<String>,
 }
@@ -61,7 +61,7 @@ pub struct Addressable {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrafficTarget {
-    /// The name under which this target alone can be reached.
+    /// The tag of this target, which is part of its own URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
 
@@ -73,15 +73,15 @@ pub struct TrafficTarget {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration_name: Option<String>,
 
-    /// Whether the latest ready revision is meant.
+    /// Whether the target is the latest ready revision.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_revision: Option<bool>,
 
-    /// The share of the traffic in percent.
+    /// The percentage of the traffic that the target gets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub percent: Option<i64>,
 
-    /// The URL of this target alone.
+    /// The target's own URL.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! The API types that Pointsman serves, a file a kind, and the CustomResourceDefinitions made from them.
+//! The API types that Pointsman serves, one file per kind, and the CustomResourceDefinitions generated from them.
 
 mod compare;
 mod core;
@@ -31,17 +31,17 @@ use serde_json::Value;
 /// A kind that Pointsman serves.
 #[derive(Clone, Copy, Debug)]
 pub struct Served {
-    /// Left out unless asked for by name: no system that we serve defines it.
+    /// Whether `pointsman crds` includes the kind only with `--all` or by name: no upstream project defines it.
     pub optional: bool,
-    /// Makes the CustomResourceDefinition.
+    /// Generates the CustomResourceDefinition.
     pub crd: fn() -> CustomResourceDefinition,
-    /// Names the group, version and plural, without the cost of making a schema.
+    /// Returns the group, version and plural, without the cost of generating a schema.
     pub resource: fn() -> ApiResource,
-    /// Reads an object into our type and writes it again: what we keep of it.
+    /// Deserializes an object into our type and serializes it again: the result has the fields that the type retains.
     pub read: fn(Value) -> serde_json::Result<Value>,
 }
 
-/// Every kind, in the order in which `pointsman crds` prints them.
+/// All kinds, in the order in which `pointsman crds` prints them.
 pub const KINDS: &[Served] = &[
     // ome.io
     kind::<ome::inference_service::InferenceService>(),
@@ -82,7 +82,7 @@ where
     Served { optional: false, crd: crd::<K, SpecOnly<K::Spec>>, resource: K::api_resource, read: read::<K> }
 }
 
-/// What a schema says of an object; the API server knows the rest of it.
+/// The parts of an object that a schema describes. The API server adds the others.
 #[derive(JsonSchema)]
 #[allow(dead_code)] // Only its schema is used.
 struct Whole<Spec, Status> {
@@ -90,7 +90,7 @@ struct Whole<Spec, Status> {
     status: Option<Status>,
 }
 
-/// The same for a kind that nobody reports on.
+/// The same for a kind without a status.
 #[derive(JsonSchema)]
 #[allow(dead_code)] // Only its schema is used.
 struct SpecOnly<Spec> {
@@ -101,12 +101,12 @@ fn read<K: Serialize + DeserializeOwned>(object: Value) -> serde_json::Result<Va
     serde_json::to_value(serde_json::from_value::<K>(object)?)
 }
 
-/// kube's definition of `K` with our structural schema. The kinds say `schema = "disabled"`, because kube's own schema is
-/// slow to make and keeps all descriptions, which are more than etcd takes.
+/// kube's definition of `K` with our structural schema. The kinds set `schema = "disabled"`, because kube's own schema is slow to generate
+/// and contains all descriptions, which exceed etcd's size limit.
 fn crd<K: CustomResourceExt, Schema: JsonSchema>() -> CustomResourceDefinition {
     let mut crd = K::crd();
     let mut schema = schema::structural_schema::<Schema>();
-    // What the spec is, is what the kind is.
+    // The description of the spec also describes the kind.
     schema["description"] = schema["properties"]["spec"]["description"].clone();
     let schema = serde_json::from_value(schema).ok();
     for version in &mut crd.spec.versions {

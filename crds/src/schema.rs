@@ -1,20 +1,20 @@
-//! From Rust types to the structural schemas that the API server demands.
+//! Converts Rust types to the structural schemas that the API server requires.
 //!
-//! schemars writes JSON Schema with references; a CRD wants one inlined OpenAPI v3 tree, knows `x-kubernetes-*`, and has
-//! to stay below what etcd takes. So we resolve the references ourselves, which also tells us where a core type begins.
+//! schemars generates JSON Schema with references. A CRD requires one inlined OpenAPI v3 tree, supports `x-kubernetes-*`, and must stay
+//! below etcd's size limit. This module therefore resolves the references itself, which also shows where a core type begins.
 
 use schemars::{JsonSchema, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-/// How many levels of an embedded core type keep (the first sentence of) their descriptions.
-/// With every level InferenceService would be 1.6 MB, and etcd refuses more than 1.5.
+/// The number of levels of an embedded core type that retain the first sentence of their descriptions. With all levels, InferenceService
+/// would have 1.6 MB, and etcd rejects more than 1.5 MB.
 const DESCRIBED_CORE_LEVELS: u8 = 2;
 
-/// Marks an inlined property as belonging to a core type; see [`mark_core`]. Never reaches a CRD.
+/// Marks an inlined property as a field of a core type; see [`mark_core`]. No CRD contains it.
 const CORE_MARK: &str = "x-pointsman-core";
 
-/// The lists of core types that are maps at heart, as Kubernetes' own API declares them. Server-side apply merges them by
-/// these keys; all other lists are replaced whole.
+/// The lists of core types that Kubernetes' own API declares as maps. Server-side apply merges them by these keys; it replaces all other
+/// lists as a whole.
 const LIST_MAPS: &[(&str, &[&str])] = &[
     ("claims", &["name"]),
     ("containers", &["name"]),
@@ -32,7 +32,7 @@ const LIST_MAPS: &[(&str, &[&str])] = &[
     ("volumes", &["name"]),
 ];
 
-/// Core types that are replaced whole: their fields make sense only together.
+/// Core types that server-side apply replaces as a whole: their fields are meaningful only together.
 const ATOMIC_MAPS: &[&str] = &[
     "ConfigMapKeySelector",
     "FileKeySelector",
@@ -47,8 +47,8 @@ const ATOMIC_MAPS: &[&str] = &[
     "TypedLocalObjectReference",
 ];
 
-/// Core types whose `name` Kubernetes defaults to "" although it is a required string: demanding it would refuse objects
-/// that upstream's CRDs accept.
+/// Core types whose `name` Kubernetes defaults to "" although it is a required string. A schema that requires it would reject objects that
+/// upstream's CRDs accept.
 const NAME_DEFAULTS_TO_EMPTY: &[&str] = &[
     "ConfigMapEnvSource",
     "ConfigMapKeySelector",
@@ -71,8 +71,8 @@ pub(crate) fn structural_schema<T: JsonSchema>() -> Value {
     Inliner { definitions }.inline(Value::Object(root), 0)
 }
 
-/// Marks the properties of a core type that is about to be flattened into one of ours, so that they are still treated as
-/// core fields there. Nothing is required of a flattened core type.
+/// Marks the properties of a core type before it is flattened into one of our types, so that they are still treated as core fields there. A
+/// flattened core type has no required fields.
 pub(crate) fn mark_core(schema: &mut schemars::Schema) {
     schema.remove("required");
     schema.remove("description");
@@ -83,7 +83,7 @@ pub(crate) fn mark_core(schema: &mut schemars::Schema) {
     }
 }
 
-/// `x-kubernetes-validations` from pairs of rule and message.
+/// Converts pairs of rule and message to `x-kubernetes-validations`.
 pub(crate) fn rules(rules: &[(&str, &str)]) -> Value {
     rules.iter().map(|(rule, message)| json!({ "rule": rule, "message": message })).collect()
 }
@@ -93,10 +93,10 @@ struct Inliner {
 }
 
 impl Inliner {
-    /// Resolves `schema` into a structural one. `core` counts the core types entered on the way here.
+    /// Converts `schema` to a structural one. `core` is the number of core types that contain it.
     fn inline(&self, schema: Value, core: u8) -> Value {
         let Value::Object(mut schema) = schema else {
-            // `true`: anything goes.
+            // `true` accepts any value.
             return json!({ "x-kubernetes-preserve-unknown-fields": true });
         };
         if let Some(Value::String(reference)) = schema.remove("$ref") {
@@ -150,7 +150,7 @@ impl Inliner {
     }
 }
 
-/// What stands beside a reference (a field's own description, its default, its rules) wins over what it refers to.
+/// Merges the siblings of a reference (a field's own description, default and rules) over its target.
 fn with_siblings(mut target: Value, siblings: Map<String, Value>) -> Value {
     if let Some(target) = target.as_object_mut() {
         target.extend(siblings);
@@ -158,7 +158,7 @@ fn with_siblings(mut target: Value, siblings: Map<String, Value>) -> Value {
     target
 }
 
-/// `Option<T>` of a reference comes as `anyOf: [T, null]`; absence needs no saying in a CRD.
+/// Returns the `T` of `anyOf: [T, null]`, schemars' form of an optional reference: a CRD doesn't declare that a field may be absent.
 fn sole_alternative(schema: &mut Map<String, Value>) -> Option<Value> {
     let Value::Array(alternatives) = schema.get("anyOf")? else { return None };
     let mut others = alternatives.iter().filter(|a| a.get("type") != Some(&json!("null")));
@@ -175,7 +175,7 @@ fn tidy_type(schema: &mut Map<String, Value>) {
         let only = types.iter().find(|t| *t != "null").cloned().unwrap_or_default();
         schema.insert("type".into(), only);
     }
-    // The API server knows only the signed integer formats.
+    // The API server supports only the signed integer formats.
     if let Some(Value::String(format)) = schema.get("format")
         && format.starts_with("uint")
     {
@@ -186,7 +186,8 @@ fn tidy_type(schema: &mut Map<String, Value>) {
     }
 }
 
-/// Enums of documented variants come as `oneOf` of constants; a CRD lists the values and the description tells the rest.
+/// Converts `oneOf` of constants, schemars' form of an enum with documented variants: a CRD lists the values, and the description explains
+/// them.
 fn tidy_enum(schema: &mut Map<String, Value>) {
     let Some(Value::Array(variants)) = schema.remove("oneOf") else { return };
     let mut values = Vec::new();
@@ -220,7 +221,7 @@ fn tidy_description(schema: &mut Map<String, Value>, core: u8) {
     let tidied = if core > 0 {
         first_sentence(text)
     } else {
-        // Rust's doc comments wrap lines; a paragraph is what is meant.
+        // Rust's doc comments wrap lines: each paragraph becomes one line.
         text.split("\n\n").map(one_line).collect::<Vec<_>>().join("\n")
     };
     schema.insert("description".into(), tidied.into());
@@ -240,7 +241,7 @@ fn first_sentence(text: &str) -> String {
 
 fn as_list_map(name: &str, property: &mut Value) {
     let Some((_, keys)) = LIST_MAPS.iter().find(|(list, _)| *list == name) else { return };
-    // `claims` is also a map elsewhere: only a list of objects that have all the keys is meant.
+    // `claims` is also a map in other types: only a list of objects with all the keys qualifies.
     let has_keys = |items: &Value| keys.iter().all(|key| items["properties"].get(key).is_some());
     if !property.get("items").is_some_and(has_keys) {
         return;
@@ -249,12 +250,12 @@ fn as_list_map(name: &str, property: &mut Value) {
     property.insert("x-kubernetes-list-type".into(), "map".into());
     property.insert("x-kubernetes-list-map-keys".into(), json!(keys));
     if keys.contains(&"protocol") {
-        // A key must be there or have a default; this one is Kubernetes' own.
+        // A key must be required or have a default; this is Kubernetes' own default.
         property["items"]["properties"]["protocol"]["default"] = "TCP".into();
     }
 }
 
-/// What Kubernetes' Go types declare and its OpenAPI, from which k8s-openapi is made, doesn't carry.
+/// Adds declarations of Kubernetes' Go types that its OpenAPI, and therefore k8s-openapi, lacks.
 fn adapt_core_type(name: &str, schema: &mut Map<String, Value>) {
     if ATOMIC_MAPS.contains(&name) {
         schema.insert("x-kubernetes-map-type".into(), "atomic".into());
@@ -268,7 +269,7 @@ fn adapt_core_type(name: &str, schema: &mut Map<String, Value>) {
         }
     }
     match name {
-        // The rest of an embedded object's metadata is the API server's business.
+        // The API server manages the other metadata fields.
         "ObjectMeta" => {
             if let Some(Value::Object(properties)) = schema.get_mut("properties") {
                 properties.retain(|field, _| ["annotations", "finalizers", "labels", "name", "namespace"].contains(&field.as_str()));
@@ -284,10 +285,10 @@ fn adapt_core_type(name: &str, schema: &mut Map<String, Value>) {
     }
 }
 
-/// What Go's `time.ParseDuration` takes, negative durations apart.
+/// The syntax of Go's `time.ParseDuration`, without negative durations.
 pub(crate) const DURATION: &str = r"^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$";
 
-/// Kubernetes' quantity syntax; what its own CRDs use.
+/// The syntax of Kubernetes' quantities, as in its own CRDs.
 pub(crate) const QUANTITY: &str =
     r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 

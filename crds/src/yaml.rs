@@ -1,4 +1,4 @@
-//! The CRDs as the files that `kubectl apply --server-side` takes.
+//! The CRDs as files for `kubectl apply --server-side`.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 
@@ -7,7 +7,7 @@ pub fn yaml(crd: &CustomResourceDefinition) -> Result<String, serde_saphyr::ser:
     serde_saphyr::to_string(crd)
 }
 
-/// The file name under which `crds/yaml` keeps it.
+/// The name of the CRD's file in `crds/yaml`.
 pub fn file_name(crd: &CustomResourceDefinition) -> String {
     format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural)
 }
