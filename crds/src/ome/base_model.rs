@@ -1,4 +1,4 @@
-//! BaseModel and ClusterBaseModel: a model that services can be made from, for one namespace or for all.
+//! BaseModel and ClusterBaseModel: a model for services of one namespace or of all.
 
 use super::{
     model::{ModelExtensionSpec, ModelFormat, ModelFrameworkSpec, ModelStatusSpec},
@@ -10,8 +10,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a model is, and where its files are. A field that the model's own config.json answers may be left out: it is
-/// filled in once a node has read that file.
+/// A BaseModel is a model that services of its namespace can serve. You can omit fields that the model's own config.json specifies: the
+/// controller fills them in once a node has read that file.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
     status = "ModelStatusSpec",
     derive = "PartialEq",
     derive = "Default",
-    doc = "BaseModel is a model that the services of its namespace can be made from.",
+    doc = "BaseModel is a model that services of its namespace can serve.",
     printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".spec.version"}"#,
     printcolumn = r#"{"name":"Vendor","type":"string","jsonPath":".spec.vendor"}"#,
@@ -51,7 +51,7 @@ pub struct BaseModelSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_type: Option<String>,
 
-    /// The library that the model is made for.
+    /// The framework of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_framework: Option<ModelFrameworkSpec>,
 
@@ -59,15 +59,16 @@ pub struct BaseModelSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_architecture: Option<String>,
 
-    /// How the weights are quantized, such as fp8, fbgemm_fp8 or int4.
+    /// The quantization of the weights, such as fp8, fbgemm_fp8 or int4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
 
-    /// How many parameters the model has: a number with the suffix M, B or T, such as 70B. Runtimes are chosen by it.
+    /// The number of parameters of the model, with the suffix M, B or T, such as 70B. A runtime with a modelSizeRange serves the model only
+    /// if the range includes this size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_parameter_size: Option<String>,
 
-    /// What the model can do, such as TEXT_GENERATION or TEXT_EMBEDDINGS.
+    /// The capabilities of the model, such as TEXT_GENERATION or TEXT_EMBEDDINGS.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub model_capabilities: Vec<String>,
@@ -76,27 +77,27 @@ pub struct BaseModelSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_configuration: Option<RawObject>,
 
-    /// Where the model's files are.
+    /// The location of the model's files.
     pub storage: StorageSpec,
 
     #[serde(flatten)]
     pub extension: ModelExtensionSpec,
 
-    /// In which ways the model may be offered, such as On-demand or Dedicated.
+    /// The ways in which the model may be offered, such as On-demand or Dedicated. Stored for users and tools; no effect on services.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub serving_mode: Vec<String>,
 
-    /// The most tokens that the model can work on at once.
+    /// The maximum number of tokens in the model's context. If you set it, vLLM and SGLang use it as their context limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<i32>,
 
-    /// Whatever else is to be kept with the model.
+    /// Additional information about the model, stored for users and tools.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub additional_metadata: BTreeMap<String, String>,
 }
 
-/// What a ClusterBaseModel says: the same as a BaseModel.
+/// A ClusterBaseModel is a model that services of all namespaces can serve. It has the same fields as a BaseModel.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[kube(
@@ -110,7 +111,7 @@ pub struct BaseModelSpec {
     status = "ModelStatusSpec",
     derive = "PartialEq",
     derive = "Default",
-    doc = "ClusterBaseModel is a model that services of every namespace can be made from.",
+    doc = "ClusterBaseModel is a model that services of all namespaces can serve.",
     printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".spec.version"}"#,
     printcolumn = r#"{"name":"Vendor","type":"string","jsonPath":".spec.vendor"}"#,

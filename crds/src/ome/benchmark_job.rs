@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What to measure, with which load, and where to leave the results.
+/// A BenchmarkJob measures a service under load.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -35,76 +35,77 @@ use std::collections::BTreeMap;
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct BenchmarkJobSpec {
-    /// The Secret with the Hugging Face API key, where one is needed to fetch a tokenizer or a dataset.
+    /// The Secret with the Hugging Face API key, if a tokenizer or a dataset requires one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hugging_face_secret_reference: Option<HuggingFaceSecretReference>,
 
-    /// What is measured. It can't be changed afterwards.
+    /// The endpoint to measure. Immutable.
     pub endpoint: EndpointSpec,
 
-    /// What serves the model, to be kept with the results.
+    /// Information about the server and its GPUs, to store with the results. Unset fields come from the service, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_metadata: Option<ServiceMetadata>,
 
-    /// What the model is asked to do, as INPUT-to-OUTPUT, such as text-to-text or image-to-text.
+    /// The task of the model, as INPUT-to-OUTPUT, such as text-to-text or image-to-text.
     #[schemars(length(max = 63), regex(pattern = r"^[a-z0-9]+(-[a-z0-9]+)*-to-[a-z0-9]+(-[a-z0-9]+)*$"))]
     pub task: String,
 
-    /// The kinds of traffic to try, in the notation of genai-bench, such as "D(100,100)". genai-bench has defaults.
+    /// The traffic scenarios to measure, in the notation of genai-bench, such as "D(100,100)". If empty, genai-bench uses its defaults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub traffic_scenarios: Vec<String>,
 
-    /// How many requests to keep under way, one measurement a number. genai-bench has defaults.
+    /// The numbers of concurrent requests, with one measurement per number. If empty, genai-bench uses its defaults.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(inner(range(min = 1)), extend("x-kubernetes-list-type" = "atomic"))]
     pub num_concurrency: Vec<i32>,
 
-    /// The tokenizer that counts tokens: a Hugging Face repository, or a path in the container. Without one it is that of the service's
-    /// model, or of a model name that is a repository's (ORG/MODEL). OME itself has no such field.
+    /// The tokenizer that counts tokens: a Hugging Face repository, or a path in the container. By default the tokenizer of the service's
+    /// model or, if the model's name is ORG/MODEL, of that repository. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub tokenizer: Option<String>,
 
-    /// How long one measurement (a kind of traffic with a concurrency) may take, in minutes.
+    /// The maximum duration of one measurement (a traffic scenario with a concurrency), in minutes.
     #[schemars(range(min = 1))]
     pub max_time_per_iteration: i32,
 
-    /// How many requests one measurement (a kind of traffic with a concurrency) may send.
+    /// The maximum number of requests in one measurement (a traffic scenario with a concurrency).
     #[schemars(range(min = 1))]
     pub max_requests_per_iteration: i32,
 
-    /// What else to put into each request, such as a temperature.
+    /// Additional parameters of each request, such as a temperature. A value that is valid JSON is sent as JSON, any other value as text.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub additional_request_params: BTreeMap<String, String>,
 
-    /// Where the requests' contents come from. Tasks whose input isn't text need it.
+    /// The source of the requests' contents. Required for tasks with image input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dataset: Option<StorageSpec>,
 
-    /// Where to leave the results.
+    /// The location of the results.
     pub output_location: StorageSpec,
 
-    /// The folder, at that place, for the results. Without one a name is made up.
+    /// The folder for the results at that location. By default NAME-HASH, with the hash of the spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_folder_name: Option<String>,
 
-    /// What to change in the pod that measures.
+    /// Overrides for the pod of the benchmark.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_override: Option<PodOverride>,
 
-    /// How often a failed run is repeated, from the beginning; 0 if absent. OME itself has no such field.
+    /// The maximum number of times that a failed run is repeated from the beginning; 0 by default. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 10))]
     pub backoff_limit: Option<i32>,
 
-    /// How many seconds all runs together may take before the benchmark fails. OME itself has no such field.
+    /// The maximum total duration of all runs, in seconds, after which the benchmark fails. No limit by default. OME itself has no such
+    /// field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,
 
-    /// How many seconds the batch Job stays after its end, with its pods and their logs; for ever if absent. The BenchmarkJob stays, and isn't
-    /// run again. OME itself has no such field.
+    /// The time, in seconds, for which the batch Job stays after its end, with its pods and their logs; forever by default. The
+    /// BenchmarkJob stays, and doesn't run again. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -114,19 +115,19 @@ pub struct BenchmarkJobSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HuggingFaceSecretReference {
-    /// The Secret's name, in the namespace of the job.
+    /// The Secret's name, in the namespace of the BenchmarkJob.
     pub name: String,
 }
 
 const ENDPOINT_RULES: &[(&str, &str)] = &[
     (
         "has(self.inferenceService) != has(self.endpoint)",
-        "give exactly one of inferenceService (a service of this cluster) and endpoint (a URL)",
+        "set exactly one of inferenceService (a service of this cluster) and endpoint (a URL)",
     ),
-    ("self == oldSelf", "what a BenchmarkJob measures can't be changed: delete it, or make another one"),
+    ("self == oldSelf", "the endpoint of a BenchmarkJob is immutable: create another BenchmarkJob, or delete this one and create it again"),
 ];
 
-/// What is measured: a service of this cluster, or whatever answers under a URL.
+/// The endpoint to measure: a service of this cluster, or a server with a URL.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = crate::schema::rules(ENDPOINT_RULES)))]
@@ -135,16 +136,16 @@ pub struct EndpointSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub inference_service: Option<InferenceServiceReference>,
 
-    /// Whatever answers under a URL.
+    /// A server with a URL, inside or outside the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
 }
 
-/// A service of this cluster by its name.
+/// A reference to a service of this cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceServiceReference {
-    /// The service's kind; InferenceService where absent. OME itself has no such field.
+    /// The service's kind; InferenceService by default. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<ServiceKind>,
 
@@ -152,30 +153,30 @@ pub struct InferenceServiceReference {
     #[schemars(length(max = 253))]
     pub name: String,
 
-    /// The service's namespace; that of the job where absent. Another one must allow it by a ReferenceGrant.
+    /// The service's namespace; by default that of the BenchmarkJob. Another namespace must allow the reference with a ReferenceGrant.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub namespace: Option<String>,
 
-    /// The name that requests give the model; that under which the service serves it where absent. OME itself has no such field.
+    /// The model's name in requests; by default the name under which the service serves it. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 1024))]
     pub model_name: Option<String>,
 }
 
-/// What can be measured by its name.
+/// The kinds that a BenchmarkJob can measure by name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ServiceKind {
-    /// Of ome.io.
+    /// A service of ome.io.
     #[default]
     InferenceService,
-    /// Of serving.kserve.io.
+    /// A service of serving.kserve.io.
     LLMInferenceService,
-    /// Of inference.eh-ops.io.
+    /// A model of inference.eh-ops.io.
     InferenceModel,
 }
 
-/// Whatever answers under a URL.
+/// A server with a URL, inside or outside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Endpoint {
@@ -183,21 +184,21 @@ pub struct Endpoint {
     #[schemars(length(max = 2048), regex(pattern = r"^https?://"))]
     pub url: String,
 
-    /// The API that is spoken there, such as openai, oci-cohere or cohere. The set is open: it is the client's.
+    /// The API of the server, such as openai, oci-cohere or cohere. Other values are allowed: genai-bench defines the set.
     #[schemars(length(max = 63))]
     pub api_format: String,
 
-    /// The name that requests give the model; the openai API needs one.
+    /// The model's name in requests. Required for the API openai.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub model_name: Option<String>,
 }
 
-/// What serves the model. It is kept with the results, so that they can be filtered by it; nothing is decided by it.
+/// Information about the server and its GPUs. It is stored with the results, so that they can be filtered by it, and has no other effect.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServiceMetadata {
-    /// The server, such as vLLM, SGLang or TGI. The set is open, for there are others.
+    /// The server, such as vLLM, SGLang or TGI. Other values are allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<String>,
 
@@ -205,16 +206,16 @@ pub struct ServiceMetadata {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// The kind of GPU, such as H100, A100, MI300 or A10. The set is open, for newer ones come every year.
+    /// The type of GPU, such as H100, A100, MI300 or A10. Other values are allowed, for newer types.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_type: Option<String>,
 
-    /// How many GPUs serve the model.
+    /// The number of GPUs that serve the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gpu_count: Option<i32>,
 }
 
-/// What to change in the pod that measures.
+/// Overrides for the pod of the benchmark.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PodOverride {
@@ -227,31 +228,31 @@ pub struct PodOverride {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub env: Vec<EnvVar>,
 
-    /// ConfigMaps and Secrets whose every key becomes an environment variable.
+    /// ConfigMaps and Secrets whose keys all become environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub env_from: Vec<EnvFromSource>,
 
-    /// Where the container mounts volumes.
+    /// The volume mounts of the container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["mountPath"]))]
     pub volume_mounts: Vec<VolumeMount>,
 
-    /// What the container needs and may use.
+    /// The resource requests and limits of the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceRequirements>,
 
-    /// The taints of nodes that the pod puts up with.
+    /// Additional tolerations of the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub tolerations: Vec<Toleration>,
 
-    /// Labels that a node must have to get the pod.
+    /// Labels that a node must have to run the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub node_selector: BTreeMap<String, String>,
 
-    /// The nodes that the pod requires or prefers, and the pods that it wants to be near or far from.
+    /// The pod's affinity to nodes, and its affinity and anti-affinity to other pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
 
@@ -261,63 +262,64 @@ pub struct PodOverride {
     pub volumes: Vec<Volume>,
 }
 
-/// What is observed of a BenchmarkJob.
+/// The observed state of a BenchmarkJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BenchmarkJobStatus {
-    /// How far the job has come.
+    /// The phase of the job.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<BenchmarkState>,
 
-    /// When the job began.
+    /// The time when the job started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
 
-    /// When the job ended, well or not.
+    /// The time when the job completed or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
 
-    /// When the controller last changed something else of this status.
+    /// The time when the controller last changed another field of this status.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_reconcile_time: Option<Time>,
 
-    /// Why the job failed.
+    /// The reason why the job failed, and the end of the pod's log.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_message: Option<String>,
 
-    /// What the job waits for, or which attempt it is at.
+    /// The reason why the job waits, or the current attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub details: Option<String>,
 
-    /// Where the results are, as the outputLocation with the folder. OME itself has no such field.
+    /// The location of the results: outputLocation with the folder. OME itself has no such field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result_location: Option<String>,
 
-    /// The hash of the spec that the last run was created from. A run that has ended is repeated only for another hash. OME itself has no such
+    /// The hash of the spec that the last run was created from. A finished run is repeated only if the hash changes. OME itself has no such
     /// field.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
 
-    /// The state of the job in detail. Known types: Accepted, EndpointReady, Decided, UpToDate, Completed, Ready.
+    /// The detailed state of the job. Known types: Valid, Accepted, EndpointReady, Decided, Allowed, Contested, Applied, UpToDate,
+    /// Completed and Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// How far a BenchmarkJob has come.
+/// The phase of a BenchmarkJob.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum BenchmarkState {
-    /// It waits, for the service to be ready or for a node.
+    /// The job waits, for example for the service to be Ready or for a node.
     #[default]
     Pending,
-    /// It measures.
+    /// The benchmark is running.
     Running,
-    /// The results are where they belong.
+    /// The results are available.
     Completed,
-    /// It ended without results.
+    /// The job ended without results.
     Failed,
 }

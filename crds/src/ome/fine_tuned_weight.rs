@@ -1,4 +1,4 @@
-//! FineTunedWeight: what fine-tuning made of a base model.
+//! FineTunedWeight: the result of fine-tuning a base model.
 
 use super::{
     model::{ModelExtensionSpec, ModelStatusSpec},
@@ -9,7 +9,8 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Which model was tuned, how, and where the outcome is.
+/// A FineTunedWeight is the result of fine-tuning a base model: an adapter that is served with the model, or a whole model that is served
+/// instead of it.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -23,7 +24,7 @@ use serde::{Deserialize, Serialize};
     status = "ModelStatusSpec",
     derive = "PartialEq",
     derive = "Default",
-    doc = "FineTunedWeight is what fine-tuning made of a base model: an adapter that is served with the model, or a whole model.",
+    doc = "FineTunedWeight is the result of fine-tuning a base model: an adapter that is served with the model, or a whole model.",
     printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#,
     printcolumn = r#"{"name":"Version","type":"string","jsonPath":".spec.version"}"#,
     printcolumn = r#"{"name":"Vendor","type":"string","jsonPath":".spec.vendor"}"#,
@@ -35,40 +36,41 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct FineTunedWeightSpec {
-    /// The model that was tuned: a BaseModel where a namespace is given, else a ClusterBaseModel.
+    /// The base model: a BaseModel if a namespace is set. Otherwise a ClusterBaseModel or, if there is none with this name, the BaseModel
+    /// of the service's namespace.
     pub base_model_ref: ObjectReference,
 
-    /// The kind of tuning, such as LoRA, Adapter, Distillation or Tfew.
+    /// The tuning method, such as LoRA, Adapter, Distillation or Tfew; `hyperParameters.strategy` by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_type: Option<String>,
 
-    /// The parameters of the tuning, as any JSON object.
+    /// The hyperparameters of the tuning, as any JSON object. The rank for vLLM is read from them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyper_parameters: Option<RawObject>,
 
     #[serde(flatten)]
     pub extension: ModelExtensionSpec,
 
-    /// The weight's configuration, as any JSON object.
+    /// The weight's configuration, as any JSON object. `merged_weights: true` marks a whole model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<RawObject>,
 
-    /// Where the weight's files are.
+    /// The location of the weight's files.
     pub storage: StorageSpec,
 
-    /// The TrainingJob that made the weight.
+    /// The TrainingJob that created the weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub training_job_ref: Option<ObjectReference>,
 }
 
-/// An object by its name.
+/// A reference to an object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ObjectReference {
     /// The object's name.
     pub name: String,
 
-    /// The object's namespace; absent for an object of the whole cluster.
+    /// The object's namespace; absent for a cluster-scoped object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! InferenceService: a model that is being served.
+//! InferenceService: a served model.
 
 use super::{
     component::{DecoderSpec, EngineSpec, KedaConfig, RouterSpec},
@@ -10,12 +10,12 @@ use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Typed Go clients always write a `predictor`, if only an empty one: such a one isn't meant. A router goes with either:
-/// upstream's own samples have it beside a predictor.
+/// Typed Go clients always write a `predictor`, even if it is empty: an empty one counts as absent. A router is allowed with both forms,
+/// because upstream's own samples combine it with a predictor.
 fn service_rules() -> Value {
     let schema = schema_for!(PredictorSpec);
     let fields = schema.get("properties").and_then(Value::as_object).into_iter().flat_map(|properties| properties.keys());
-    // A list may be there and empty, for the same reason.
+    // For the same reason, an empty list counts as absent.
     let said = |field: &String| match field.as_str() {
         "containers" => "has(self.predictor.containers) && size(self.predictor.containers) > 0".to_owned(),
         field => format!("has(self.predictor.{field})"),
@@ -24,12 +24,12 @@ fn service_rules() -> Value {
     let rule = format!(
         "!has(self.predictor) || !(has(self.engine) || has(self.decoder) || has(self.model) || has(self.runtime)) || !({anything})"
     );
-    let message = "give either predictor, which is deprecated, or engine, decoder, model and runtime: \
-                   move what predictor says into model, runtime and engine, and remove predictor";
+    let message = "predictor is deprecated and excludes engine, decoder, model and runtime: \
+                   move its fields to model, runtime and engine, and remove it";
     crate::schema::rules(&[(&rule, message)])
 }
 
-/// Which model to serve, and how. A model alone is enough where a runtime supports it.
+/// An InferenceService serves a model. If a runtime supports the model, `model` is the only field you need.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = service_rules()))]
@@ -46,7 +46,7 @@ fn service_rules() -> Value {
     status = "InferenceServiceStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "InferenceService is a model that is being served: which one, by which runtime, on what and how many.",
+    doc = "InferenceService serves a model: it specifies the model, the runtime, the components and their replicas.",
     printcolumn = r#"{"name":"URL","type":"string","jsonPath":".status.url"}"#,
     printcolumn = r#"{"name":"Ready","type":"string","jsonPath":".status.conditions[?(@.type==\"Ready\")].status"}"#,
     printcolumn = r#"{"name":"BaseModel","type":"string","jsonPath":".spec.model.name"}"#,
@@ -58,16 +58,16 @@ fn service_rules() -> Value {
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct InferenceServiceSpec {
-    /// Deprecated: say it with model, runtime and engine. A predictor in which nothing is said counts as absent.
+    /// Deprecated: use model, runtime and engine instead. An empty predictor counts as absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub predictor: Option<PredictorSpec>,
 
-    /// How to run the engine. What it leaves out the runtime's engineConfig says.
+    /// The engine. Unset fields come from the runtime's engineConfig.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine: Option<EngineSpec>,
 
-    /// How to run the decoder. With one (or with the runtime's decoderConfig) reading the prompt and making the tokens
-    /// are two deployments.
+    /// The decoder. Unset fields come from the runtime's decoderConfig. If either exists, the engine processes prompts and the decoder
+    /// generates tokens, in separate workloads.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder: Option<DecoderSpec>,
 
@@ -75,16 +75,16 @@ pub struct InferenceServiceSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelRef>,
 
-    /// The runtime to serve it with. Without one the best is chosen that supports the model's format, framework,
-    /// architecture, quantization and size.
+    /// The runtime that serves the model. If absent, the best runtime is chosen that supports the model's format, framework, architecture,
+    /// quantization and size.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<ServingRuntimeRef>,
 
-    /// How to run the router. Without one (and without the runtime's routerConfig) there is none.
+    /// The router. Without it and without the runtime's routerConfig, there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub router: Option<RouterSpec>,
 
-    /// How KEDA scales the components that don't say it themselves.
+    /// Settings for scaling the engine and the decoder with KEDA. Fields of a component's own kedaConfig take precedence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keda_config: Option<KedaConfig>,
 }
@@ -96,7 +96,8 @@ pub struct ModelRef {
     /// The model's name.
     pub name: String,
 
-    /// The model's kind: ClusterBaseModel, or BaseModel for one of the service's namespace.
+    /// The model's kind: BaseModel for one of the service's namespace, or ClusterBaseModel. If there is no ClusterBaseModel with this name,
+    /// the BaseModel of the service's namespace is used.
     #[serde(default = "default_model_kind")]
     pub kind: String,
 
@@ -110,14 +111,15 @@ pub struct ModelRef {
     pub fine_tuned_weights: Vec<String>,
 }
 
-/// The runtime that a service asks for.
+/// The runtime that a service names.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServingRuntimeRef {
     /// The runtime's name.
     pub name: String,
 
-    /// The runtime's kind: ServingRuntime for one of the service's namespace, or ClusterServingRuntime.
+    /// The runtime's kind: ServingRuntime for one of the service's namespace, or ClusterServingRuntime. If there is no
+    /// ClusterServingRuntime with this name, the ServingRuntime of the service's namespace is used.
     #[serde(default = "default_runtime_kind")]
     pub kind: String,
 

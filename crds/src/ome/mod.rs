@@ -1,7 +1,7 @@
-//! ome.io/v1beta1: models, the runtimes that serve them, and the services, jobs and weights made from them.
+//! ome.io/v1beta1: models, the runtimes that serve them, and the services, jobs and weights that use them.
 //!
-//! Where upstream's API server takes an object, so does ours: only those fields are required without which an object
-//! means nothing.
+//! Our CRDs accept the objects that upstream's CRDs accept (docs/crds.md lists the exceptions): a field is required only if an object has
+//! no meaning without it.
 
 pub mod base_model;
 pub mod benchmark_job;

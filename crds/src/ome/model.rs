@@ -1,4 +1,4 @@
-//! What models, weights and runtimes say about a model.
+//! Fields about models that models, weights and runtimes share.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use schemars::JsonSchema;
@@ -11,70 +11,72 @@ pub struct ModelFormat {
     /// The format's name, such as safetensors, ONNX or PyTorch.
     pub name: String,
 
-    /// The format's version: MAJOR, MAJOR.MINOR or MAJOR.MINOR.PATCH. A runtime that gives one serves only models that
-    /// give a compatible one, and the other way round.
+    /// The format's version: MAJOR, MAJOR.MINOR or MAJOR.MINOR.PATCH. A runtime with a version serves only models with a compatible
+    /// version; a runtime without one serves only models without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// How a runtime's version is compared with the model's: by default they must be equal. Counts on a runtime only.
+    /// The operator that compares the runtime's version with the model's; Equal by default. Used only in a runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<VersionOperator>,
 
-    /// How much a match of the format counts towards a runtime's score. Counts on a runtime only.
+    /// The score that a matching format gives a runtime. If absent or 0, the policy's weight applies (10 by default). Used only in a
+    /// runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }
 
-/// The library that a model is made for.
+/// The framework of a model: the library that it was made for.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelFrameworkSpec {
-    /// The library's name, such as transformers, ONNXRuntime or TensorRTLLM.
+    /// The framework's name, such as transformers, ONNXRuntime or TensorRTLLM.
     pub name: String,
 
-    /// The library's version: MAJOR, MAJOR.MINOR or MAJOR.MINOR.PATCH. A runtime that gives one serves only models that
-    /// give a compatible one, and the other way round.
+    /// The framework's version: MAJOR, MAJOR.MINOR or MAJOR.MINOR.PATCH. A runtime with a version serves only models with a compatible
+    /// version; a runtime without one serves only models without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// How a runtime's version is compared with the model's: by default they must be equal. Counts on a runtime only.
+    /// The operator that compares the runtime's version with the model's; Equal by default. Used only in a runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub operator: Option<VersionOperator>,
 
-    /// How much a match of the framework counts towards a runtime's score. Counts on a runtime only.
+    /// The score that a matching framework gives a runtime. If absent or 0, the policy's weight applies (5 by default). Used only in a
+    /// runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }
 
-/// How a runtime's version is compared with a model's.
+/// An operator that compares a runtime's version with a model's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum VersionOperator {
-    /// The versions are the same.
+    /// The versions are equal.
     #[default]
     Equal,
-    /// The runtime's version is the newer one.
+    /// The runtime's version is newer than the model's.
     GreaterThan,
-    /// The runtime's version is the newer one, or they are the same.
+    /// The runtime's version is newer than the model's, or equal.
     GreaterThanOrEqual,
 }
 
-/// What is said of base models and fine-tuned weights alike.
+/// The fields that base models and fine-tuned weights share.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelExtensionSpec {
-    /// The name that people are shown.
+    /// The name to show to users.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
 
-    /// The model's own version.
+    /// The version of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// Whether the model is switched off, so that no service may use it.
+    /// Whether the model is disabled. No service may use a disabled model; running pods stay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
 
-    /// Who made the model, such as meta or nvidia.
+    /// The vendor of the model, such as meta or nvidia.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
 
@@ -83,54 +85,54 @@ pub struct ModelExtensionSpec {
     pub compartment_id: Option<String>,
 }
 
-/// What is observed of a model or a weight.
+/// The observed state of a model or a weight.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelStatusSpec {
-    /// How mature the model is: Deprecated, Experiment, Public or Internal.
+    /// The maturity of the model: Deprecated, Experiment, Public or Internal. Services that use a Deprecated model get a warning.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<String>,
 
-    /// How far the model has come.
+    /// The state of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<LifeCycleState>,
 
-    /// The nodes that hold the model, by name.
+    /// The names of the nodes that have the model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub nodes_ready: Vec<String>,
 
-    /// The nodes on which fetching the model failed, by name.
+    /// The names of the nodes on which the download failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub nodes_failed: Vec<String>,
 
-    /// The state of the model in detail. Known types: Ready.
+    /// The detailed state of the model. Known types: Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// How far a model or a weight has come.
+/// The state of a model or a weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LifeCycleState {
-    /// It is being set up.
+    /// The model is being set up.
     #[default]
     Creating,
-    /// It is being brought into the storage.
+    /// The model is being imported into the storage.
     Importing,
-    /// It is on its way to the nodes.
+    /// The model is being downloaded to the nodes.
     #[serde(rename = "In_Transit")]
     InTransit,
-    /// The job that makes it still runs.
+    /// The job that creates the model is still running.
     #[serde(rename = "In_Training")]
     InTraining,
-    /// At least one node holds it.
+    /// At least one node has the model, or the model can be served without nodes, for example from a claim.
     Ready,
-    /// No node holds it, and at least one failed to fetch it.
+    /// No node has the model, and the download failed on at least one.
     Failed,
 }

@@ -1,4 +1,4 @@
-//! The predictor: how a service was described before engine, model and runtime. Deprecated upstream, still served here.
+//! The predictor: the form of a service before engine, model and runtime. Deprecated upstream, still supported here.
 
 use super::{
     component::{ComponentExtensionSpec, WorkerSpec},
@@ -8,12 +8,12 @@ use crate::{ContainerFields, PodFields};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What serves the model: give `model` to have a runtime found for it, or `containers` to bring everything yourself.
-/// Its own fields are those of a pod.
+/// The component that serves the model. Set `model` to have a runtime chosen for it, or `containers` for complete pods of your own. Its
+/// fields include those of a pod spec.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PredictorSpec {
-    /// The model, and what to change in the container that serves it.
+    /// The model, and overrides for the container that serves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelSpec>,
 
@@ -23,17 +23,16 @@ pub struct PredictorSpec {
     #[serde(flatten)]
     pub extension: ComponentExtensionSpec,
 
-    /// The pods that follow the predictor's own, where one model is spread over several nodes without Ray.
+    /// The workers of the predictor's own pods, if one model is spread over several nodes without Ray.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_spec: Option<WorkerSpec>,
 }
 
-/// The model of a predictor. Its own fields are those of a container.
+/// The model of a predictor. Its fields include those of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelSpec {
-    /// The name of the ServingRuntime or ClusterServingRuntime to use. Without one the best that supports the model is
-    /// chosen.
+    /// The name of the ServingRuntime or ClusterServingRuntime to use. If absent, the best runtime that supports the model is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<String>,
 
@@ -44,17 +43,17 @@ pub struct ModelSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_model: Option<String>,
 
-    /// The names of the FineTunedWeights to serve with the model.
+    /// The names of the FineTunedWeights to serve with the model. They require `baseModel`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fine_tuned_weights: Vec<String>,
 }
 
-/// What all predictors have in common. Its own fields are those of a container.
+/// The fields that all predictors share, and those of a container.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PredictorExtensionSpec {
-    /// Where the model comes from; it is mounted into the pod. See a BaseModel's `storage.storageUri` for what may stand
-    /// here.
+    /// The location of the model, which is mounted into the pod. It requires `runtime`, unless `baseModel` is set. For the accepted forms,
+    /// see `storage.storageUri` of a BaseModel.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048), extend("x-kubernetes-validations" = crate::schema::rules(STORAGE_URI_RULES)))]
     pub storage_uri: Option<String>,
@@ -63,7 +62,7 @@ pub struct PredictorExtensionSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime_version: Option<String>,
 
-    /// The protocol that the predictor speaks, such as v1, v2, grpc-v1, grpc-v2, openAI or cohere.
+    /// The protocol of the predictor, such as v1, v2, grpc-v1, grpc-v2, openAI or cohere. The runtime must support it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub protocol_version: Option<String>,
 

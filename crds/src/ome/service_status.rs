@@ -1,4 +1,4 @@
-//! What is observed of an InferenceService.
+//! The observed state of an InferenceService.
 
 use crate::{Addressable, DuckCondition, TrafficTarget};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -6,29 +6,30 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What is observed of an InferenceService.
+/// The observed state of an InferenceService.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InferenceServiceStatus {
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// The state of the service. Known types: Accepted, ModelReady, RuntimeSelected, RuntimeUpToDate, Decided and Applied on the way to
-    /// its objects; EngineReady, DecoderReady, RouterReady and IngressReady for its parts; and Ready for all of them together.
+    /// The state of the service. Known types: Valid, Accepted, ModelReady, RuntimeSelected, RuntimeUpToDate, Decided, Allowed, Contested
+    /// and Applied for the plan and its objects; EngineReady, DecoderReady, RouterReady and IngressReady for the components; and Ready for
+    /// all of them together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<DuckCondition>,
 
-    /// What else is known of the service.
+    /// Additional information about the service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 
-    /// Where the service can be reached within the cluster.
+    /// The address of the service within the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<Addressable>,
 
-    /// Where the service can be reached.
+    /// The URL of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 
@@ -36,17 +37,17 @@ pub struct InferenceServiceStatus {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub components: BTreeMap<String, ComponentStatusSpec>,
 
-    /// How far loading the model has come.
+    /// The progress of loading the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_status: Option<ModelStatus>,
 
-    /// The runtime that was chosen. It stays until it no longer suits the service, so that a new runtime doesn't restart
-    /// what runs.
+    /// The runtime in use. A chosen runtime is retained until the spec changes or another choice is requested, so that a new runtime
+    /// doesn't restart running pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<RuntimeChoice>,
 }
 
-/// The runtime that was chosen for a service.
+/// The runtime of a service, and when it was chosen.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeChoice {
@@ -56,20 +57,20 @@ pub struct RuntimeChoice {
     /// The runtime's kind: ServingRuntime or ClusterServingRuntime.
     pub kind: String,
 
-    /// The runtime's API group; ome.io where absent.
+    /// The runtime's API group; ome.io by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_group: Option<String>,
 
-    /// The generation of the service's spec for which it was chosen.
+    /// The generation of the service's spec for which the runtime was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen_at_generation: Option<i64>,
 
-    /// The value that the annotation pointsman.dev/choose-runtime had when it was chosen. Another value asks for a new choice.
+    /// The value of the annotation pointsman.dev/choose-runtime when the runtime was chosen. Another value requests a new choice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen_on_request: Option<String>,
 }
 
-/// What is observed of a component.
+/// The observed state of a component.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ComponentStatusSpec {
@@ -81,79 +82,79 @@ pub struct ComponentStatusSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_created_revision: Option<String>,
 
-    /// The revision that had all the traffic before the one that has it now.
+    /// The revision that had all traffic before the latest one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_rolledout_revision: Option<String>,
 
-    /// The newest revision that has had all the traffic.
+    /// The latest revision that got all traffic.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub latest_rolledout_revision: Option<String>,
 
-    /// How the traffic is shared between revisions.
+    /// The distribution of the traffic among revisions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub traffic: Vec<TrafficTarget>,
 
-    /// Where the component can be reached.
+    /// The URL of the component.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
 
-    /// Where the component's REST interface can be reached, if it has one.
+    /// The URL of the component's REST interface, if it has one.
     #[serde(rename = "restURL", skip_serializing_if = "Option::is_none")]
     pub rest_url: Option<String>,
 
-    /// Where the component can be reached within the cluster.
+    /// The address of the component within the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address: Option<Addressable>,
 }
 
-/// How far loading the model has come.
+/// The progress of loading the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelStatus {
-    /// Whether what answers requests is already what the spec asks for.
+    /// Whether the model that serves requests is the one that the spec requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transition_status: Option<TransitionStatus>,
 
-    /// The state of the model that answers requests, and of the one that shall take its place.
+    /// The states of the model that serves requests and of the model that will replace it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_revision_states: Option<ModelRevisionStates>,
 
-    /// The last failure to load the wanted model.
+    /// The last failure to load the requested model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure_info: Option<FailureInfo>,
 
-    /// How many copies of the model there are.
+    /// The numbers of loaded and failed copies of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_copies: Option<ModelCopies>,
 }
 
-/// Whether what answers requests is already what the spec asks for.
+/// Whether the model that serves requests is the one that the spec requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TransitionStatus {
-    // Upstream's clients write it when it isn't known; a doc comment would show up in `kubectl explain` without a name.
+    // Upstream's clients write this value if the state is unknown. A doc comment would appear in `kubectl explain` without a name.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// It is.
+    /// The model that serves requests is the requested one.
     UpToDate,
-    /// The wanted model isn't loaded yet.
+    /// The requested model isn't loaded yet.
     InProgress,
-    /// The wanted model failed to load.
+    /// The requested model failed to load.
     BlockedByFailedLoad,
-    /// The spec asks for what can't be.
+    /// The spec requests something impossible.
     InvalidSpec,
 }
 
-/// The states of the model that answers requests, and of the one that shall take its place.
+/// The states of the model that serves requests and of the model that will replace it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelRevisionStates {
-    /// The state of the model that answers requests.
+    /// The state of the model that serves requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active_model_state: Option<ModelState>,
 
-    /// The state of the model that shall take its place.
+    /// The state of the model that will replace it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub target_model_state: Option<ModelState>,
 }
@@ -161,15 +162,15 @@ pub struct ModelRevisionStates {
 /// The state of a model in a service.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ModelState {
-    // Upstream's clients write it when it isn't known; a doc comment would show up in `kubectl explain` without a name.
+    // Upstream's clients write this value if the state is unknown. A doc comment would appear in `kubectl explain` without a name.
     #[default]
     #[serde(rename = "")]
     Unset,
-    /// No pod was asked to load it yet.
+    /// No pod is loading the model yet.
     Pending,
-    /// It will be loaded when it is used.
+    /// The model will be loaded when it is used.
     Standby,
-    /// It is being loaded.
+    /// The model is being loaded.
     Loading,
     /// At least one copy is loaded.
     Loaded,
@@ -181,16 +182,16 @@ pub enum ModelState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureInfo {
-    /// What failed, mostly a pod's name.
+    /// The location of the failure, usually a pod's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
 
-    /// The kind of failure: ModelLoadFailed, RuntimeUnhealthy, RuntimeDisabled, NoSupportingRuntime,
-    /// RuntimeNotRecognized, InvalidPredictorSpec and the like.
+    /// The type of failure, such as ModelLoadFailed, RuntimeUnhealthy, RuntimeDisabled, NoSupportingRuntime, RuntimeNotRecognized or
+    /// InvalidPredictorSpec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 
-    /// What happened, and what to do about it.
+    /// The details of the failure, and the remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 
@@ -198,24 +199,24 @@ pub struct FailureInfo {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_revision_name: Option<String>,
 
-    /// When it failed, or when that was noticed.
+    /// The time when the failure occurred or was detected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 
-    /// The exit code with which the container ended.
+    /// The exit code of the container.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
 }
 
-/// How many copies of a model there are.
+/// The numbers of loaded and failed copies of a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelCopies {
-    /// How many copies failed to load of late.
+    /// The number of copies that recently failed to load.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed_copies: Option<i32>,
 
-    /// How many copies are loaded.
+    /// The number of loaded copies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total_copies: Option<i32>,
 }

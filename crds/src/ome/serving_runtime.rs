@@ -1,4 +1,4 @@
-//! ServingRuntime and ClusterServingRuntime: how to run models of certain kinds, for one namespace or for all.
+//! ServingRuntime and ClusterServingRuntime: pods that serve models of certain kinds, for one namespace or for all.
 
 use super::{
     component::{DecoderSpec, EngineSpec, RouterSpec},
@@ -13,7 +13,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Which models a runtime can serve, and what its pods look like.
+/// A ServingRuntime specifies the models that it can serve for services of its namespace, and the pods that serve them. A service can name
+/// a runtime, or have one chosen.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -28,7 +29,7 @@ use std::collections::BTreeMap;
     status = "ServingRuntimeStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "ServingRuntime says how to run models of certain kinds in its namespace. A service may name it, or have it chosen.",
+    doc = "ServingRuntime specifies how to run models of certain kinds in its namespace. A service can name it, or have it chosen.",
     printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#,
     printcolumn = r#"{"name":"ModelFormat","type":"string","jsonPath":".spec.supportedModelFormats[*].modelFormat.name"}"#,
     printcolumn = r#"{"name":"ModelFramework","type":"string","jsonPath":".spec.supportedModelFormats[*].modelFramework.name"}"#,
@@ -47,27 +48,27 @@ pub struct ServingRuntimeSpec {
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub supported_model_formats: Vec<SupportedModelFormat>,
 
-    /// The sizes of model that the runtime can serve.
+    /// The range of model sizes that the runtime can serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_size_range: Option<ModelSizeRangeSpec>,
 
-    /// Whether the runtime is switched off, so that no service gets it.
+    /// Whether the runtime is disabled. No service gets a disabled runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disabled: Option<bool>,
 
-    /// The router that services of this runtime get.
+    /// The router of services with this runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub router_config: Option<RouterSpec>,
 
-    /// The engine that services of this runtime get.
+    /// The engine of services with this runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub engine_config: Option<EngineSpec>,
 
-    /// The decoder that services of this runtime get.
+    /// The decoder of services with this runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decoder_config: Option<DecoderSpec>,
 
-    /// The protocols that the runtime speaks, such as openAI, cohere, openInference-v1 or openInference-v2.
+    /// The protocols that the runtime supports, such as openAI, cohere, openInference-v1 or openInference-v2.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub protocol_versions: Vec<String>,
@@ -75,12 +76,13 @@ pub struct ServingRuntimeSpec {
     #[serde(flatten)]
     pub pod: ServingRuntimePodSpec,
 
-    /// The pods that follow the runtime's own, where one model is spread over several nodes without Ray.
+    /// The workers of the runtime's own pods, if one model is spread over several nodes without Ray.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<WorkerPodSpec>,
 }
 
-/// What a ClusterServingRuntime says: the same as a ServingRuntime.
+/// A ClusterServingRuntime specifies the models that it can serve for services of all namespaces, and the pods that serve them. It has the
+/// same fields as a ServingRuntime.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
 #[kube(
@@ -94,7 +96,7 @@ pub struct ServingRuntimeSpec {
     status = "ServingRuntimeStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "ClusterServingRuntime says how to run models of certain kinds in every namespace. A service may name it, or have it chosen.",
+    doc = "ClusterServingRuntime specifies how to run models of certain kinds in all namespaces. A service can name it, or have it chosen.",
     printcolumn = r#"{"name":"Disabled","type":"boolean","jsonPath":".spec.disabled"}"#,
     printcolumn = r#"{"name":"ModelFormat","type":"string","jsonPath":".spec.supportedModelFormats[*].modelFormat.name"}"#,
     printcolumn = r#"{"name":"ModelFramework","type":"string","jsonPath":".spec.supportedModelFormats[*].modelFramework.name"}"#,
@@ -109,29 +111,30 @@ pub struct ServingRuntimeSpec {
 )]
 pub struct ClusterServingRuntimeSpec(pub ServingRuntimeSpec);
 
-/// A kind of model that a runtime can serve. A model must match everything that the entry says of format, framework,
-/// architecture and quantization.
+/// A kind of model that a runtime can serve. The format, framework, architecture and quantization of a model must match those of the entry;
+/// a field that the entry omits must be absent in the model too.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SupportedModelFormat {
-    /// The name of the format, as it was given before modelFormat. Nothing is chosen by it.
+    /// The name of the format in the form before `modelFormat`. It has no effect on the choice of a runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// The format in which the model is stored. An entry without it matches no model: runtimes that were written before
-    /// it existed are accepted, and must be named to be used.
+    /// The format in which the model is stored. An entry without it matches no model. It is optional because runtimes that were written
+    /// before it existed lack it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_format: Option<ModelFormat>,
 
-    /// Deprecated: nothing is chosen by it.
+    /// Deprecated: it has no effect on the choice of a runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_type: Option<String>,
 
-    /// The version of the format, as it was given before modelFormat: MAJOR, MAJOR.MINOR or MAJOR.MINOR.PATCH.
+    /// The version of the format in the form before `modelFormat`: MAJOR, MAJOR.MINOR or MAJOR.MINOR.PATCH. It has no effect on the choice
+    /// of a runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
 
-    /// The library that the model is made for.
+    /// The framework of the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_framework: Option<ModelFrameworkSpec>,
 
@@ -139,50 +142,51 @@ pub struct SupportedModelFormat {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_architecture: Option<String>,
 
-    /// How the model's weights are quantized, such as fp8, fbgemm_fp8 or int4.
+    /// The quantization of the model's weights, such as fp8, fbgemm_fp8 or int4.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
 
-    /// Whether the runtime may be chosen for such a model when the service names none.
+    /// Whether the runtime may be chosen for such a model if the service names none. At least one entry of the runtime must set true;
+    /// entries that don't set false are then included.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_select: Option<bool>,
 
-    /// Which runtime is chosen where several could be: that with the highest number. It should be greater than 0; an
-    /// absent one counts as 1.
+    /// The factor of the entry's score; 1 by default. It should be greater than 0. Of the runtimes that match, the one with the highest
+    /// score is chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
 }
 
-/// Sizes are compared only where both parse; how else one may be written is left to upstream.
+/// Sizes are compared only if both parse: as with upstream's CRD, any other form is accepted.
 const SIZE_RANGE_RULES: &[(&str, &str)] = &[(
     "!has(self.min) || !has(self.max) \
      || !self.min.matches('^[0-9]+([.][0-9]+)?[MBT]$') || !self.max.matches('^[0-9]+([.][0-9]+)?[MBT]$') \
      || double(self.min.substring(0, self.min.size() - 1)) * (self.min.endsWith('T') ? 1000000.0 : (self.min.endsWith('B') ? 1000.0 : 1.0)) \
      <= double(self.max.substring(0, self.max.size() - 1)) * (self.max.endsWith('T') ? 1000000.0 : (self.max.endsWith('B') ? 1000.0 : 1.0))",
-    "min must not be greater than max: M stands for millions, B for thousands of millions and T for millions of millions of parameters",
+    "min must not be greater than max: M means millions, B billions (1000M) and T trillions (1000B) of parameters",
 )];
 
-/// The sizes of model, in parameters, that a runtime can serve; both ends belong to it, and an absent end is open.
+/// The range of model sizes, in parameters, that a runtime can serve. Both ends are inclusive, and an absent end is open.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = crate::schema::rules(SIZE_RANGE_RULES)))]
 pub struct ModelSizeRangeSpec {
-    /// The smallest model: a number with the suffix M, B or T, such as 7B.
+    /// The minimum size: a number with the suffix M, B or T, such as 7B.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub min: Option<String>,
 
-    /// The largest model: a number with the suffix M, B or T, such as 70B.
+    /// The maximum size: a number with the suffix M, B or T, such as 70B.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub max: Option<String>,
 }
 
-/// What the pods of a runtime look like.
+/// The pods of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServingRuntimePodSpec {
-    /// The containers. The one that serves the model is called ome-container.
+    /// The containers. The one that serves the model is named ome-container.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub containers: Vec<Container>,
@@ -192,15 +196,15 @@ pub struct ServingRuntimePodSpec {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub volumes: Vec<Volume>,
 
-    /// Labels that a node must have to get the pods.
+    /// Labels that a node must have to run the pods.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
 
-    /// The nodes that the pods require or prefer, and the pods that they want to be near or far from.
+    /// The pods' affinity to nodes, and their affinity and anti-affinity to other pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub affinity: Option<Affinity>,
 
-    /// The taints of nodes that the pods put up with.
+    /// The tolerations of the pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub tolerations: Vec<Toleration>,
@@ -213,21 +217,20 @@ pub struct ServingRuntimePodSpec {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 
-    /// The Secrets, in the pods' namespace, that open the registries of the images.
+    /// The Secrets, in the pods' namespace, with the credentials of the image registries.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
 
-    /// The scheduler that places the pods; the default one where absent.
+    /// The scheduler of the pods; the default scheduler if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
 
-    /// Whether the pods share the node's interprocess communication.
+    /// Whether the pods share the node's IPC namespace.
     #[serde(rename = "hostIPC", skip_serializing_if = "Option::is_none")]
     pub host_ipc: Option<bool>,
 
-    /// How the pods look up names: ClusterFirst (the default), ClusterFirstWithHostNet, Default or None. With
-    /// hostNetwork it must be given.
+    /// The DNS policy of the pods: ClusterFirst (the default), ClusterFirstWithHostNet, Default or None. With hostNetwork, it must be set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dns_policy: Option<String>,
 
@@ -236,11 +239,11 @@ pub struct ServingRuntimePodSpec {
     pub host_network: Option<bool>,
 }
 
-/// The pods that follow a runtime's own.
+/// The workers of a runtime's own pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WorkerPodSpec {
-    /// How many of them there are.
+    /// The number of workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub size: Option<i32>,
@@ -249,7 +252,7 @@ pub struct WorkerPodSpec {
     pub pod: ServingRuntimePodSpec,
 }
 
-/// What is observed of a runtime.
+/// The observed state of a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServingRuntimeStatus {
@@ -258,24 +261,24 @@ pub struct ServingRuntimeStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// How many services use the runtime.
+    /// The number of services that use the runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub service_count: Option<i64>,
 
-    /// The first 20 services that use the runtime, as NAMESPACE/NAME. A ClusterServingRuntime only counts them.
+    /// The first 20 services that use the runtime, as NAMESPACE/NAME. A ClusterServingRuntime lists none, because all users can read it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub services: Vec<String>,
 
-    /// How many models the runtime can serve.
+    /// The number of models that the runtime can serve.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_count: Option<i64>,
 
-    /// The first 20 models that it can serve, as NAME or NAMESPACE/NAME. A ClusterServingRuntime names those of the whole cluster.
+    /// The first 20 models that the runtime can serve, as NAME or NAMESPACE/NAME. A ClusterServingRuntime lists only cluster-scoped ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
     pub models: Vec<String>,

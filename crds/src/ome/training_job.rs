@@ -1,5 +1,5 @@
-//! TrainingJob: a training run in several pods. OME's labels speak of it, and none of its pages defines it: the fields are those that users
-//! know from Kubeflow's training operator, as far as they have a meaning here.
+//! TrainingJob: a training run in several pods. OME's labels page mentions the kind but defines no fields. These are the fields of
+//! Kubeflow's training operator that apply here.
 
 use super::{fine_tuned_weight::ObjectReference, model::ModelExtensionSpec, storage::StorageSpec};
 use crate::RawObject;
@@ -23,11 +23,11 @@ const TRAINING_RULES: &[(&str, &str)] = &[
     ),
     (
         "!has(self.launcher) || !has(self.launcher.replicas) || self.launcher.replicas == 1",
-        "there is one launcher: remove spec.launcher.replicas, or set it to 1",
+        "a job has only one launcher: remove spec.launcher.replicas, or set it to 1",
     ),
     (
         "!has(self.elasticPolicy) || self.framework == 'pytorch'",
-        "only the framework pytorch is elastic: remove spec.elasticPolicy, or set spec.framework to pytorch",
+        "only the framework pytorch supports elasticPolicy: remove spec.elasticPolicy, or set spec.framework to pytorch",
     ),
     (
         "!has(self.elasticPolicy) || (has(self.worker.replicas) ? self.worker.replicas : 1) >= (has(self.elasticPolicy.minReplicas) ? self.elasticPolicy.minReplicas : 1)",
@@ -39,14 +39,14 @@ const TRAINING_RULES: &[(&str, &str)] = &[
     ),
     (
         "!has(self.restartPolicy) || self.restartPolicy != 'Never' || !has(self.backoffLimit) || self.backoffLimit == 0",
-        "with restartPolicy Never no run is started again: remove spec.backoffLimit, or set spec.restartPolicy to OnFailure or ExitCode",
+        "with restartPolicy Never, the run never restarts: remove spec.backoffLimit, or set spec.restartPolicy to OnFailure or ExitCode",
     ),
     (
         // A rule of the field itself isn't evaluated when the field is added or removed.
         "has(self.managedBy) == has(oldSelf.managedBy) && (!has(self.managedBy) || self.managedBy == oldSelf.managedBy)",
         "managedBy can't be changed: create another TrainingJob",
     ),
-    ("!has(self.mpiImplementation) || self.framework != 'pytorch'", "the framework pytorch uses no MPI: remove spec.mpiImplementation"),
+    ("!has(self.mpiImplementation) || self.framework != 'pytorch'", "the framework pytorch doesn't use MPI: remove spec.mpiImplementation"),
 ];
 
 const ELASTIC_RULES: &[(&str, &str)] = &[(
@@ -54,7 +54,7 @@ const ELASTIC_RULES: &[(&str, &str)] = &[(
     "maxReplicas must be at least minReplicas",
 )];
 
-/// Which pods train, and when to give up.
+/// A TrainingJob is a training run in several pods.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = crate::schema::rules(TRAINING_RULES)))]
@@ -83,32 +83,33 @@ const ELASTIC_RULES: &[(&str, &str)] = &[(
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct TrainingJobSpec {
-    /// How the pods work together.
+    /// The framework, which determines how the pods work together.
     pub framework: TrainingFramework,
 
-    /// The pod that starts the run on the workers. mpi needs one, deepspeed may have one, pytorch has none.
+    /// The pod that starts the run on the workers: required for mpi, optional for deepspeed, not allowed for pytorch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub launcher: Option<ReplicaSpec>,
 
-    /// The pods that train.
+    /// The pods that run the training.
     pub worker: ReplicaSpec,
 
-    /// How many processes train in each worker: a number, gpu (one for each GPU that the worker's main container requests), cpu (one for
-    /// each of its CPUs), or auto (gpu if it requests any, else cpu). Absent: one for each GPU, and one without GPUs. torchrun gets it as
-    /// PET_NPROC_PER_NODE, the hostfile as slots.
+    /// The number of training processes in each worker: a number from 1 to 1024, gpu (one per GPU that the worker's main container
+    /// requests), cpu (one per CPU), or auto (gpu if it requests any, otherwise cpu). By default one per GPU, or 1 without GPUs. torchrun
+    /// gets it as PET_NPROC_PER_NODE, and the hostfile as slots.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^(auto|gpu|cpu)$", "minimum" = 1, "maximum" = 1024))]
     pub proc_per_node: Option<IntOrString>,
 
-    /// Whose MPI the launcher's image has, for mpi and deepspeed: the hostfile has its form. OpenMPI if absent.
+    /// The MPI implementation in the launcher's image, for mpi and deepspeed; OpenMPI by default. It determines the form of the hostfile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mpi_implementation: Option<MpiImplementation>,
 
-    /// The run continues with fewer or more workers: torchrun's elastic launch. A lost worker is replaced, and the others continue.
+    /// Allows the run to continue with fewer or more workers (torchrun's elastic launch). A lost worker is replaced while the others
+    /// continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub elastic_policy: Option<ElasticPolicy>,
 
-    /// After which failures the run is started again; OnFailure if absent.
+    /// The failures after which the run restarts; OnFailure by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
 
@@ -116,55 +117,57 @@ pub struct TrainingJobSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fine_tuned_weight: Option<TrainedWeight>,
 
-    /// How long the run may take, in seconds, its restarts included, before it is ended and counts as failed.
+    /// The maximum duration of the run with its restarts, in seconds. After it, the run is terminated and counts as failed. No limit by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub active_deadline_seconds: Option<i64>,
 
-    /// How often the run is started again after a failure; an absent number counts as 0.
+    /// The maximum number of restarts after failures; 0 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub backoff_limit: Option<i32>,
 
-    /// Which pods are deleted when the run has ended. Absent: None; with a launcher Running, because its workers wait for commands until
-    /// they are deleted.
+    /// The pods to delete when the run has ended. The default is None; with a launcher it is Running, because the workers wait for commands
+    /// until they are deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub clean_pod_policy: Option<CleanPodPolicy>,
 
-    /// How long the job itself is kept after its end, in seconds; for ever if absent.
+    /// The time, in seconds, from the end of the run until the job itself is deleted. By default, the job stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
 
-    /// Whether the run is halted: its pods are deleted, and created again from the current spec when this is false again.
+    /// Whether the run is suspended: its pods are deleted. When this is false again, they are created from the current spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
-    /// The controller that runs the job, such as kueue.x-k8s.io/multikueue: Pointsman leaves the job alone. Absent, or
-    /// pointsman.dev/controller: Pointsman.
+    /// The controller that manages the job; pointsman.dev/controller, which is Pointsman, by default. With another value, such as
+    /// kueue.x-k8s.io/multikueue, Pointsman doesn't manage the job. Immutable.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     pub managed_by: Option<String>,
 }
 
-/// How the pods of a training run work together.
+/// The framework of a training run, which determines how its pods work together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TrainingFramework {
-    /// The workers find each other by MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, and torchrun by PET_ variables.
+    /// The workers find each other through MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE, or, with torchrun, through variables that begin
+    /// with PET_.
     #[default]
     Pytorch,
     /// The launcher starts the run on the workers with mpirun.
     Mpi,
-    /// The launcher starts the run on the workers with deepspeed. Without a launcher each worker starts its own part, and has the variables of
-    /// pytorch.
+    /// The launcher starts the run on the workers with deepspeed. Without a launcher, each worker starts its own part, with the variables
+    /// of pytorch.
     Deepspeed,
 }
 
-/// Whose MPI an image has.
+/// The MPI implementation in an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum MpiImplementation {
-    /// Open MPI, 4 and 5.
+    /// Open MPI 4 or 5.
     #[default]
     OpenMPI,
     /// Intel MPI.
@@ -173,69 +176,70 @@ pub enum MpiImplementation {
     MPICH,
 }
 
-/// After which failures a run is started again.
+/// The failures after which a run restarts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RestartPolicy {
-    /// After none.
+    /// The run never restarts.
     Never,
-    /// After each.
+    /// The run restarts after each failure.
     #[default]
     OnFailure,
-    /// After those with an exit code from 128 to 255, which is what a signal leaves, and when a pod is evicted or preempted. Other exit codes
-    /// end the run.
+    /// The run restarts after exit codes from 128 to 255, which signals cause, and when a pod is evicted or preempted. Other exit codes end
+    /// the run.
     ExitCode,
 }
 
-/// How many workers an elastic run may have.
+/// The limits of an elastic run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = crate::schema::rules(ELASTIC_RULES)))]
 pub struct ElasticPolicy {
-    /// The minimum of workers with which the run continues; 1 if absent.
+    /// The minimum number of workers with which the run continues; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub min_replicas: Option<i32>,
 
-    /// The maximum, up to which spec.worker.replicas may be raised during the run; spec.worker.replicas if absent.
+    /// The maximum number of workers; spec.worker.replicas can be raised to it during the run. By default spec.worker.replicas.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub max_replicas: Option<i32>,
 
-    /// How often each worker is replaced after a failure, and how often torchrun starts its processes again; 3 if absent.
+    /// The maximum number of times that each worker is replaced after a failure, and that torchrun restarts its processes; 3 by default.
+    /// With restartPolicy Never, no worker is replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 1000))]
     pub max_restarts: Option<i32>,
 }
 
-/// Pods of one kind.
+/// The pods of one role: launcher or worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaSpec {
-    /// How many of them there are; an absent number counts as 1.
+    /// The number of pods; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
     pub replicas: Option<i32>,
 
-    /// What they look like. Their restartPolicy is absent or Never: spec.restartPolicy decides what happens after a failure.
+    /// The template of the pods. Its restartPolicy must be absent or Never: spec.restartPolicy determines what happens after a failure.
     pub template: PodTemplateSpec,
 }
 
-/// The FineTunedWeight that a run makes. Its trainingJobRef names the job.
+/// The FineTunedWeight that a run creates. Its trainingJobRef names the job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainedWeight {
-    /// Its name. FineTunedWeights belong to the whole cluster, so it is NAMESPACE.NAME with the namespace of the job.
+    /// The name of the weight: NAMESPACE.NAME with the namespace of the job, because FineTunedWeights are cluster-scoped.
     #[schemars(length(max = 253), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$"))]
     pub name: String,
 
-    /// The model that is tuned: a BaseModel if a namespace is given, else a ClusterBaseModel.
+    /// The base model: a BaseModel if a namespace is set, otherwise a ClusterBaseModel.
     pub base_model_ref: ObjectReference,
 
-    /// The kind of tuning, such as LoRA, Adapter, Distillation or Tfew.
+    /// The tuning method, such as LoRA, Adapter, Distillation or Tfew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_type: Option<String>,
 
-    /// The parameters of the tuning, as any JSON object.
+    /// The hyperparameters of the tuning, as any JSON object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hyper_parameters: Option<RawObject>,
 
@@ -246,45 +250,45 @@ pub struct TrainedWeight {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<RawObject>,
 
-    /// Where the run leaves the weight's files.
+    /// The location where the run stores the weight's files.
     pub storage: StorageSpec,
 }
 
-/// Which pods are deleted when a training run has ended.
+/// The pods to delete when a training run has ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum CleanPodPolicy {
-    /// Every pod.
+    /// All pods.
     All,
-    /// The pods of a Job that hasn't ended, such as the workers of a launcher.
+    /// The pods of an unfinished Job, such as the workers of a launcher.
     Running,
-    /// No pod, so that their logs can be read.
+    /// No pods, so that their logs stay available.
     #[default]
     None,
 }
 
-/// What is observed of a TrainingJob.
+/// The observed state of a TrainingJob.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingJobStatus {
-    /// The state of the run. Known types: Created, Running, Restarting, Suspended, Succeeded, Failed, FineTunedWeightCreated, UpToDate,
-    /// Accepted, Decided, Applied and Ready.
+    /// The state of the run. Known types: Valid, Accepted, Decided, Allowed, Contested, Applied, Created, Running, Restarting, Suspended,
+    /// Succeeded, Failed, FineTunedWeightCreated, UpToDate and Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
 
-    /// How many pods of each kind (launcher, worker) there are, and in which state.
+    /// The numbers of active, succeeded and failed pods, for launcher and worker.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub replica_statuses: BTreeMap<String, ReplicaStatus>,
 
-    /// When the run started; after it was suspended, when it was resumed.
+    /// The time when the run started, or was last resumed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
 
-    /// When the run ended, well or not.
+    /// The time when the run succeeded or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completion_time: Option<Time>,
 
-    /// How often the run was started again after a failure.
+    /// The number of restarts after failures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<i32>,
 
@@ -292,24 +296,24 @@ pub struct TrainingJobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
 
-    /// The generation of the spec that this status speaks of.
+    /// The generation of the spec that this status describes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
 
-/// How many pods of a kind there are, and in which state.
+/// The numbers of active, succeeded and failed pods of a role.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaStatus {
-    /// Those that haven't ended.
+    /// The number of pods that haven't ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub active: Option<i32>,
 
-    /// Those that ended well.
+    /// The number of pods that succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub succeeded: Option<i32>,
 
-    /// Those that failed.
+    /// The number of pods that failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failed: Option<i32>,
 }
