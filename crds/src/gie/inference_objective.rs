@@ -1,11 +1,11 @@
-//! InferenceObjective: how important a use of an inference pool is.
+//! InferenceObjective: the priority of requests to an inference pool.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// An InferenceObjective says how important the requests that name it are, compared with others of the same pool.
+/// An InferenceObjective sets the priority of the requests that name it, relative to other requests to the same pool.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
     status = "InferenceObjectiveStatus",
     derive = "PartialEq",
     derive = "Default",
-    doc = "InferenceObjective says how important the requests that name it are, compared with others of the same pool.",
+    doc = "InferenceObjective sets the priority of the requests that name it, relative to other requests to the same pool.",
     printcolumn = r#"{"name":"Pool","type":"string","jsonPath":".spec.poolRef.name"}"#,
     printcolumn = r#"{"name":"Priority","type":"integer","jsonPath":".spec.priority"}"#,
     printcolumn = r#"{"name":"Accepted","type":"string","jsonPath":".status.conditions[?(@.type==\"Accepted\")].status"}"#,
@@ -28,16 +28,16 @@ use serde::{Deserialize, Serialize};
     printcolumn = r#"{"name":"Age","type":"date","jsonPath":".metadata.creationTimestamp"}"#
 )]
 pub struct InferenceObjectiveSpec {
-    /// How important a request is: a higher number is served first when requests have to wait, and a negative one may
-    /// be shed. An absent priority counts as 0. Fairness is kept between requests of one priority only.
+    /// The priority of the requests; 0 by default. Requests with a higher priority are served first if requests have to wait, and those
+    /// with a negative one may be shed. Fairness applies only between requests of the same priority.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i64>,
 
-    /// The pool whose requests are meant; it must be in the same namespace.
+    /// The pool whose requests the objective applies to, in the same namespace.
     pub pool_ref: PoolObjectReference,
 }
 
-/// A reference to an inference pool in the namespace of the object that holds it. The condition Accepted reports whether the pool exists.
+/// A reference to an inference pool in the same namespace. The condition Accepted reports whether the pool exists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolObjectReference {
@@ -70,8 +70,8 @@ fn default_kind() -> String {
     "InferencePool".to_owned()
 }
 
-/// What is observed of an InferenceObjective. Its own default makes the conditions' default show on an object that nobody
-/// has looked at.
+/// The observed state of an InferenceObjective.
+// The status has a default so that the conditions' default appears on an object that no controller has reconciled.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("default" = {}))]

@@ -1,4 +1,4 @@
-//! LLMInferenceServiceConfig: what LLMInferenceServices build on.
+//! LLMInferenceServiceConfig: a base configuration of LLMInferenceServices.
 
 use crate::{
     kserve::spec::{LLMServingFields, MODEL_URI, ONE_WAY_TO_SCALE},
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 const NO_BASES: (&str, &str) = (
     "!has(self.baseRefs) || size(self.baseRefs) == 0",
-    "an LLMInferenceServiceConfig can't build on others: list them all in the LLMInferenceService's baseRefs",
+    "an LLMInferenceServiceConfig can't have baseRefs: list all configurations in the LLMInferenceService's baseRefs",
 );
 
-/// An LLMInferenceServiceConfig is a part of an LLMInferenceService's spec that several services share by naming it in their
-/// baseRefs. Its strings may hold Go-style templates over the service, such as {{ .Spec.Model.Name }}.
+/// An LLMInferenceServiceConfig is a part of an LLMInferenceService's spec that several services share: they name it in their baseRefs. Its
+/// strings can contain Go-style templates with fields of the service, such as {{ .Spec.Model.Name }}.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -28,11 +28,11 @@ const NO_BASES: (&str, &str) = (
     namespaced,
     derive = "PartialEq",
     derive = "Default",
-    doc = "LLMInferenceServiceConfig is a part of an LLMInferenceService's spec that several services share by naming it in their baseRefs."
+    doc = "LLMInferenceServiceConfig is a part of an LLMInferenceService's spec that several services share: they name it in their baseRefs."
 )]
 #[schemars(extend("x-kubernetes-validations" = rules(&[NO_BASES, MODEL_URI, ONE_WAY_TO_SCALE])))]
 pub struct LLMInferenceServiceConfigSpec {
-    /// What is served, and how, as far as it is said here.
+    /// The fields that the services share.
     #[serde(flatten)]
     pub serving: LLMServingFields,
 }

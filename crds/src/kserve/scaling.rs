@@ -1,4 +1,4 @@
-//! How the number of replicas of an LLMInferenceService's workload follows its load.
+//! The scaling of an LLMInferenceService's workloads by load.
 
 use crate::{RawObject, schema::rules};
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscalerBehavior;
@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 const COMPLETE: (&str, &str) =
-    ("has(self.maxReplicas) && has(self.wva)", "scaling needs maxReplicas, its upper end, and wva, which says how it is scaled: set both");
+    ("has(self.maxReplicas) && has(self.wva)", "scaling requires maxReplicas and wva, the settings of the autoscaler: set both");
 
 const BOUNDS: (&str, &str) = (
     "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
@@ -16,115 +16,114 @@ const BOUNDS: (&str, &str) = (
 const IDLE: (&str, &str) = (
     "!has(self.wva) || !has(self.wva.keda) || !has(self.wva.keda.idleReplicaCount) \
      || (has(self.minReplicas) && self.wva.keda.idleReplicaCount < self.minReplicas)",
-    "idleReplicaCount needs a minReplicas above it: set scaling.minReplicas higher or lower wva.keda.idleReplicaCount",
+    "idleReplicaCount must be less than minReplicas: set a higher scaling.minReplicas or a lower wva.keda.idleReplicaCount",
 );
 
-const ONE_ACTUATOR: (&str, &str) = (
-    "!has(self.wva) || has(self.wva.hpa) != has(self.wva.keda)",
-    "scaling.wva needs exactly one of hpa and keda: keep the one that is to scale and remove the other",
-);
+const ONE_ACTUATOR: (&str, &str) =
+    ("!has(self.wva) || has(self.wva.hpa) != has(self.wva.keda)", "scaling.wva requires exactly one of hpa and keda: set only one of them");
 
 const COST_IS_A_NUMBER: (&str, &str) = (
     "!has(self.wva) || !has(self.wva.variantCost) || self.wva.variantCost.matches('^[0-9]+([.][0-9]+)?$')",
     "scaling.wva.variantCost must be a decimal number in quotes, such as \"10.0\"",
 );
 
-/// Between how many replicas a workload is scaled, and how.
+/// The limits for the number of replicas of a workload, and the way to scale it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules(&[COMPLETE, BOUNDS, IDLE, ONE_ACTUATOR, COST_IS_A_NUMBER])))]
 pub struct ScalingSpec {
-    /// The lower end; 1 when absent.
+    /// The minimum number of replicas; 1 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_replicas: Option<i32>,
 
-    /// The upper end.
+    /// The maximum number of replicas. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_replicas: Option<i32>,
 
-    /// How the workload is scaled.
+    /// The settings of the workload variant autoscaler, and of the autoscaler that acts on its metric. Required.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wva: Option<WVASpec>,
 }
 
-/// A variant of the workload as the autoscaler weighs it, and who acts on the autoscaler's word.
+/// The cost of the workload as a variant of its model, and the autoscaler that acts on the metric of the workload variant autoscaler:
+/// exactly one of `hpa` and `keda`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct WVASpec {
-    /// What a replica costs compared with those of other variants of the model, as a decimal number; 10.0 when absent.
+    /// The cost of a replica relative to other variants of the model, as a decimal number; 10.0 by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub variant_cost: Option<String>,
 
-    /// Scales by a HorizontalPodAutoscaler.
+    /// Scales the workload with a HorizontalPodAutoscaler.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hpa: Option<HPAScalingSpec>,
 
-    /// Scales by a KEDA ScaledObject.
+    /// Scales the workload with a KEDA ScaledObject.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub keda: Option<KEDAScalingSpec>,
 }
 
-/// What may be said of the HorizontalPodAutoscaler.
+/// Settings of the HorizontalPodAutoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct HPAScalingSpec {
-    /// How fast it scales up and down.
+    /// The speed of scaling up and down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behavior: Option<HorizontalPodAutoscalerBehavior>,
 }
 
-/// What may be said of the ScaledObject.
+/// Settings of the ScaledObject.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KEDAScalingSpec {
-    /// Every how many seconds the metric is read.
+    /// The interval, in seconds, at which KEDA reads the metric.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub polling_interval: Option<i32>,
 
-    /// How many seconds after the last activity it goes down to `idleReplicaCount`.
+    /// The time, in seconds, from the last activity until KEDA scales the workload to `idleReplicaCount`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub cooldown_period: Option<i32>,
 
-    /// How many seconds after it was made the cooldown may start.
+    /// The time, in seconds, from the creation of the ScaledObject until the cooldown can start.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub initial_cooldown_period: Option<i32>,
 
-    /// The number of replicas while nothing happens; below `minReplicas`.
+    /// The number of replicas while there is no activity. It must be less than `minReplicas`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub idle_replica_count: Option<i32>,
 
-    /// What holds when the metric can't be read.
+    /// The number of replicas if KEDA can't read the metric.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fallback: Option<KEDAFallback>,
 
-    /// The rest.
+    /// Advanced settings of KEDA.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub advanced: Option<KEDAAdvanced>,
 }
 
-/// What holds when KEDA can't read the metric.
+/// The number of replicas if KEDA can't read the metric.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KEDAFallback {
-    /// After how many failures in a row.
+    /// The number of consecutive failures after which the fallback applies.
     pub failure_threshold: i32,
 
-    /// How many replicas there are then.
+    /// The number of replicas while the fallback applies.
     pub replicas: i32,
 
-    /// How `replicas` and the current number are weighed against each other; static when absent.
+    /// The choice between `replicas` and the current number of replicas; static by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behavior: Option<KEDAFallbackBehavior>,
 }
 
-/// How the fallback's number and the current number of replicas are weighed against each other.
+/// The choice between the fallback's and the current number of replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum KEDAFallbackBehavior {
@@ -139,33 +138,33 @@ pub enum KEDAFallbackBehavior {
     CurrentReplicasIfLower,
 }
 
-/// KEDA's settings for special needs.
+/// Advanced settings of KEDA.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KEDAAdvanced {
-    /// Settings of the HorizontalPodAutoscaler that KEDA makes.
+    /// Settings of the HorizontalPodAutoscaler that KEDA creates.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub horizontal_pod_autoscaler_config: Option<KEDAAutoscalerConfig>,
 
-    /// Whether the number of replicas from before is set again when the ScaledObject goes.
+    /// Whether KEDA restores the original number of replicas when the ScaledObject is deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restore_to_original_replica_count: Option<bool>,
 
-    /// Must stay empty, for wva brings the metric and its target. Go clients write it so.
+    /// Must be empty, because wva provides the metric and its target. Go clients write an empty object.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("maxProperties" = 0))]
     pub scaling_modifiers: Option<RawObject>,
 }
 
-/// Settings of the HorizontalPodAutoscaler that KEDA makes.
+/// Settings of the HorizontalPodAutoscaler that KEDA creates.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct KEDAAutoscalerConfig {
-    /// How fast it scales up and down.
+    /// The speed of scaling up and down.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub behavior: Option<HorizontalPodAutoscalerBehavior>,
 
-    /// Must stay empty, for the name is given by the controller.
+    /// Must be empty, because the controller sets the name.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 0))]
     pub name: Option<String>,

@@ -1,4 +1,4 @@
-//! What LLMInferenceService and LLMInferenceServiceConfig have in common, so that one can be merged over the other.
+//! The fields that LLMInferenceService and LLMInferenceServiceConfig share, so that they can be merged.
 
 use crate::{
     PodFields,
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 
 pub(super) const ONE_WAY_TO_SCALE: (&str, &str) = (
     "!(has(self.replicas) && has(self.scaling))",
-    "replicas is a fixed number and scaling lets it vary: keep one of them and remove the other",
+    "replicas sets a fixed number of replicas and scaling a variable one: remove one of them",
 );
 
-/// An LLMInferenceServiceConfig may hold a template where a URI goes, and a Go client writes an absent one as "".
+/// An LLMInferenceServiceConfig can contain a template instead of a URI, and a Go client writes an absent URI as "".
 pub(super) const MODEL_URI: (&str, &str) = (
     "!has(self.model) || !has(self.model.uri) || self.model.uri == '' \
      || self.model.uri.matches('^([{][{]|(hf|s3|pvc|oci|gs|https?)://.)') \
@@ -31,8 +31,8 @@ const ADAPTER_URI: (&str, &str) = (
     "an adapter's uri must start with hf://, s3://, pvc://, oci://, gs://, http:// or https://",
 );
 
-/// All that says how a language model is served. Nothing is required: presets, base configurations and the service
-/// itself are laid over one another.
+/// The specification of a served language model. No field is required, because presets, base configurations and the service itself are
+/// merged.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LLMServingFields {
@@ -40,169 +40,168 @@ pub struct LLMServingFields {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<LLMModelSpec>,
 
-    /// Who brings the model's files to the pods.
+    /// The way in which pods get the model's files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub storage_initializer: Option<StorageInitializerSpec>,
 
-    /// The main workload: everything, or the decode part where `prefill` is given.
+    /// The main workload. With `prefill`, it only decodes.
     #[serde(flatten)]
     pub workload: WorkloadSpec,
 
-    /// How requests get to the pods.
+    /// The routing of requests to the pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub router: Option<RouterSpec>,
 
-    /// A workload of its own for the prefill phase; the main workload then only decodes.
+    /// A separate workload for the prefill phase. The main workload then only decodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefill: Option<WorkloadSpec>,
 
-    /// The LLMInferenceServiceConfigs that the service builds on. A later one wins over an earlier one, and the service's
-    /// own fields win over all of them. Each is looked up in the service's namespace, then in the system namespace.
+    /// The LLMInferenceServiceConfigs to merge. A later one takes precedence over an earlier one, and the service's own fields take
+    /// precedence over all. Each is looked up in the service's namespace, then in that of the controller's flag --config-namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub base_refs: Vec<LocalObjectReference>,
 }
 
-/// A language model: where it lies, and what it is called.
+/// A language model: the location of its files, and its name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LLMModelSpec {
-    /// Where the model's files lie: hf://ORG/MODEL, s3://BUCKET/PATH, pvc://CLAIM/PATH, oci://IMAGE and the like. May be
-    /// absent only where a base configuration gives it.
+    /// The location of the model's files: hf://ORG/MODEL, s3://BUCKET/PATH, pvc://CLAIM/PATH, oci://IMAGE, gs://, http:// or https://.
+    /// Required unless a base configuration sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 2048))]
     pub uri: Option<String>,
 
-    /// The model's name in requests. An absent name is the name of the service.
+    /// The model's name in requests; by default the name of the service.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// How much it matters that requests to this model are served when there is too little room for all.
+    /// The importance of requests to this model if there isn't enough capacity for all requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub criticality: Option<Criticality>,
 
-    /// Adapters that are loaded on top of the model.
+    /// Adapters to load with the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lora: Option<LoRASpec>,
 }
 
-/// How much a model's requests matter.
+/// The importance of a model's requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Criticality {
-    /// Served before all others; never shed while others can be.
+    /// Served before all others, and never shed while others can be.
     Critical,
-    /// Served before what may be shed.
+    /// Served before requests that may be shed.
     #[default]
     Standard,
-    /// Dropped first.
+    /// Shed first.
     Sheddable,
 }
 
-/// Low-rank adapters.
+/// LoRA adapters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LoRASpec {
-    /// The adapters, each described as a model is.
+    /// The adapters. Each is described like a model.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub adapters: Vec<LoRAAdapter>,
 }
 
-/// One adapter. Upstream describes it as a whole model without saying which fields count: all of them are kept.
+/// An adapter. Upstream describes it as a model without documenting which fields apply: all of them are stored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct LoRAAdapter {
-    /// Where the adapter's files lie.
+    /// The location of the adapter's files.
     #[schemars(length(max = 2048), extend("x-kubernetes-validations" = rules(&[ADAPTER_URI])))]
     pub uri: String,
 
-    /// The name by which requests ask for the adapter.
+    /// The adapter's name in requests.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 
-    /// Whatever else was given.
+    /// All other fields.
     #[serde(flatten)]
     #[schemars(skip)]
     pub other: Map<String, Value>,
 }
 
-/// Who brings the model's files to the pods.
+/// The way in which pods get the model's files.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StorageInitializerSpec {
-    /// Whether an init container or a volume is added that brings the files; true when absent. With false the pod's own
-    /// containers have to.
+    /// Whether Pointsman adds an init container or a volume that provides the files; true by default. If false, the pod's own containers
+    /// must fetch them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
 
-/// A set of alike pods, or of alike groups of pods: the main workload or the prefill one.
+/// A set of identical pods, or of identical groups of pods: the main or the prefill workload.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules(&[ONE_WAY_TO_SCALE])))]
 pub struct WorkloadSpec {
-    /// The fixed number of pods, or of groups of pods where `worker` is given.
+    /// The fixed number of pods, or of groups of pods with `worker`. Not together with `scaling`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub replicas: Option<i32>,
 
-    /// Lets the number of replicas follow the load, in place of `replicas`.
+    /// Scales the number of replicas by load. Not together with `replicas`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub scaling: Option<ScalingSpec>,
 
-    /// How the model is split over accelerators and pods.
+    /// The distribution of the model over accelerators and pods.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parallelism: Option<ParallelismSpec>,
 
-    /// Labels for the pods of this workload. They win over the labels that are carried over from the service's metadata.
+    /// Labels for the pods of this workload. They take precedence over labels that are propagated from the service's metadata.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 
-    /// Annotations for the pods of this workload. They win over the annotations that are carried over from the service's
-    /// metadata.
+    /// Annotations for the pods of this workload. They take precedence over annotations that are propagated from the service's metadata.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
 
-    /// The pod that serves, or the leader of a group of pods where `worker` is given. The container that serves is
-    /// called `main`.
+    /// The pod that serves requests, or, with `worker`, the leader of a group of pods. The container that serves requests is named `main`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<PodFields>,
 
-    /// The other pods of a group. Its presence makes the workload a multi-node one; `parallelism` gives the group's size.
+    /// The other pods of a group. If set, the workload runs in groups of pods on several nodes; `parallelism` sets the size of a group.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<PodFields>,
 }
 
-/// How a model is split over accelerators and pods.
+/// The distribution of a model over accelerators and pods.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ParallelismSpec {
-    /// Over how many accelerators each layer is split.
+    /// The number of accelerators that each layer is split over; by default the number of GPUs of the container `main`, divided among the
+    /// copies in the pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub tensor: Option<i32>,
 
-    /// Over how many stages the layers are spread, one pod a stage. Not together with `data`.
+    /// The number of stages that the layers are distributed over, with one pod per stage. Not together with `data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub pipeline: Option<i32>,
 
-    /// How many copies of the model work side by side in a group. Needs `dataLocal`.
+    /// The number of copies of the model in a group. Requires `dataLocal`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub data: Option<i32>,
 
-    /// How many of the `data` copies share a pod: the group has data / dataLocal pods.
+    /// The number of copies in each pod: a group has data / dataLocal pods. Requires `data`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub data_local: Option<i32>,
 
-    /// The port over which the copies of a group talk to each other.
+    /// The port for communication between the copies of a group; 5555 by default.
     #[serde(rename = "dataRPCPort", skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 65535))]
     pub data_rpc_port: Option<i32>,
 
-    /// Whether the experts of a mixture-of-experts model are spread over the copies.
+    /// Whether the experts of a mixture-of-experts model are distributed over the copies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expert: Option<bool>,
 }
