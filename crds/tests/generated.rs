@@ -1,4 +1,4 @@
-//! What the API server and the repository demand of the generated CRDs.
+//! The requirements of the API server and of the repository on the generated CRDs.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use pointsman_crds::{KINDS, file_name, yaml};
@@ -21,12 +21,12 @@ fn the_files_in_crds_yaml_are_up_to_date() {
     let mut expected: Vec<_> = KINDS.iter().map(|kind| file_name(&(kind.crd)())).collect();
     expected.sort();
     let found: Vec<_> = there.keys().cloned().collect();
-    assert_eq!(found, expected, "`cargo xtask generate` makes them anew");
+    assert_eq!(found, expected, "run `cargo xtask generate`");
     for kind in KINDS {
         let crd = (kind.crd)();
         let name = file_name(&crd);
-        // Not assert_eq: nobody wants to read a megabyte of difference.
-        assert!(there[&name] == yaml(&crd).unwrap(), "{name} is not up to date: `cargo xtask generate` makes it anew");
+        // Not assert_eq, which would print a megabyte.
+        assert!(there[&name] == yaml(&crd).unwrap(), "{name} is out of date: run `cargo xtask generate`");
     }
 }
 
@@ -36,7 +36,7 @@ fn kustomize_installs_what_crds_install_does() {
     let found: Vec<&str> = file.lines().filter_map(|line| line.strip_prefix("  - yaml/")).collect();
     let mut expected: Vec<_> = KINDS.iter().filter(|kind| !kind.optional).map(|kind| file_name(&(kind.crd)())).collect();
     expected.sort();
-    assert_eq!(found, expected, "name them in crds/kustomization.yaml");
+    assert_eq!(found, expected, "list them in crds/kustomization.yaml");
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn every_kind_has_a_category_an_age_and_described_fields_of_our_own() {
         // `kubectl get all -l ome.io/managed-by=ome-controller` finds services, as OME's page on labels promises.
         let categories: &[&str] = if name == "InferenceService" { &["pointsman", "all"] } else { &["pointsman"] };
         assert_eq!(crd.spec.names.categories.as_deref().unwrap_or_default(), categories, "{name}");
-        // Without columns of its own kubectl shows the age by itself.
+        // Without columns in the CRD, kubectl shows the age.
         let columns = version.additional_printer_columns.as_ref();
         assert!(columns.is_none_or(|columns| columns.iter().any(|column| column.name == "Age")), "{name}");
         let schema = serde_json::to_value(version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap()).unwrap();

@@ -16,23 +16,23 @@ const MODEL_KNOWN: (&str, &str) = (
 );
 
 const WORKER_NEEDS_GROUP: (&str, &str) = (
-    "has(self.baseRefs) || !has(self.worker) || (has(self.parallelism) && (has(self.parallelism.pipeline) || has(self.parallelism.data)))",
+    "(has(self.baseRefs) && size(self.baseRefs) > 0) || !has(self.worker) || (has(self.parallelism) && (has(self.parallelism.pipeline) || has(self.parallelism.data)))",
     "worker requires the size of its group: set parallelism.pipeline, or parallelism.data and dataLocal",
 );
 
 const PREFILL_WORKER_NEEDS_GROUP: (&str, &str) = (
-    "has(self.baseRefs) || !has(self.prefill) || !has(self.prefill.worker) || (has(self.prefill.parallelism) \
+    "(has(self.baseRefs) && size(self.baseRefs) > 0) || !has(self.prefill) || !has(self.prefill.worker) || (has(self.prefill.parallelism) \
      && (has(self.prefill.parallelism.pipeline) || has(self.prefill.parallelism.data)))",
     "prefill.worker requires the size of its group: set prefill.parallelism.pipeline, or prefill.parallelism.data and dataLocal",
 );
 
 const DATA_IS_A_PAIR: (&str, &str) = (
-    "has(self.baseRefs) || !has(self.parallelism) || has(self.parallelism.data) == has(self.parallelism.dataLocal)",
+    "(has(self.baseRefs) && size(self.baseRefs) > 0) || !has(self.parallelism) || has(self.parallelism.data) == has(self.parallelism.dataLocal)",
     "parallelism.data and parallelism.dataLocal go together: set both or neither",
 );
 
 const PREFILL_DATA_IS_A_PAIR: (&str, &str) = (
-    "has(self.baseRefs) || !has(self.prefill) || !has(self.prefill.parallelism) \
+    "(has(self.baseRefs) && size(self.baseRefs) > 0) || !has(self.prefill) || !has(self.prefill.parallelism) \
      || has(self.prefill.parallelism.data) == has(self.prefill.parallelism.dataLocal)",
     "prefill.parallelism.data and prefill.parallelism.dataLocal go together: set both or neither",
 );

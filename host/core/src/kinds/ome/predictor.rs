@@ -30,9 +30,9 @@ impl Predictor {
         };
         if ["model", "runtime", "engine", "decoder"].iter().any(|field| spec.get(field).is_some_and(|value| !value.is_null())) {
             return Err(invalid(
-                "The service has the deprecated spec.predictor beside engine, decoder, model or runtime: move its fields there, and remove \
+                "The service sets the deprecated spec.predictor with engine, decoder, model or runtime: move its fields there, and remove \
                  it."
-                    .to_owned(),
+                .to_owned(),
             ));
         }
         let model = predictor.get("model").and_then(Value::as_object).cloned().unwrap_or_default();
