@@ -1,5 +1,5 @@
-//! The admission webhook, asked by a real API server: who writes what a rule refuses is told so, and what keeps the webhook from answering
-//! keeps nobody from writing.
+//! The admission webhook, called by a real API server: a user whose object violates a rule gets the reason, and no write is blocked if the
+//! webhook can't respond.
 
 use crate::sets::approve_waiting;
 use k8s_openapi::{
@@ -27,7 +27,7 @@ use std::{
 /// The host's namespace.
 const HOME: &str = pointsman_core::settings::HOST_NAMESPACE;
 
-/// A host that answers the webhook, and where it does.
+/// A host that serves the webhook, and the webhook's address.
 async fn host<'a>(cluster: &'a TestCluster, flags: &[&str]) -> (Host<'a>, String) {
     let all = [&["--webhook", "127.0.0.1:0"][..], flags].concat();
     let host = Host::start(cluster, &all).await;
@@ -35,7 +35,7 @@ async fn host<'a>(cluster: &'a TestCluster, flags: &[&str]) -> (Host<'a>, String
     (host, address)
 }
 
-/// One that is ready, with certificates of its own.
+/// A host that is ready and issues its own certificates.
 pub(crate) async fn ready(cluster: &TestCluster) -> (Host<'_>, String) {
     let (host, address) = host(cluster, &["--webhook-host", "127.0.0.1"]).await;
     host.ready().await;
@@ -48,7 +48,7 @@ fn folder(cluster: &TestCluster, name: &str) -> PathBuf {
     folder
 }
 
-/// Applies an object that is all ours.
+/// Applies an object and becomes the owner of all its fields.
 async fn apply<K>(cluster: &TestCluster, name: &str, object: Value)
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned,
@@ -57,7 +57,7 @@ where
     api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&object)).await.unwrap();
 }
 
-/// Has the API server ask a webhook about our kinds.
+/// Configures the API server to call a webhook for our kinds.
 pub(crate) async fn validating(cluster: &TestCluster, address: &str, failure_policy: &str) {
     let configuration = configuration("ValidatingWebhookConfiguration", "validate", address, failure_policy);
     apply::<ValidatingWebhookConfiguration>(cluster, "pointsman", configuration).await;
@@ -76,7 +76,7 @@ fn configuration(kind: &str, door: &str, address: &str, failure_policy: &str) ->
     })
 }
 
-/// Waits until the leader has told whom to trust.
+/// Waits until the leader has written the `caBundle`.
 pub(crate) async fn trusted(cluster: &TestCluster) -> ByteString {
     let api = Api::<ValidatingWebhookConfiguration>::all(cluster.client().await);
     eventually("the leader writes the caBundle", async || {
@@ -86,7 +86,7 @@ pub(crate) async fn trusted(cluster: &TestCluster) -> ByteString {
     .await
 }
 
-/// Makes a rule, or changes it, and waits until it counts.
+/// Creates or changes a rule, and waits until it is active.
 async fn rule(cluster: &TestCluster, name: &str, mut spec: Value) {
     spec["strategy"] = json!({"type": "Immediate"});
     spec["match"] = json!({"kinds": [{"group": "serving.kserve.io", "kind": "LLMInferenceService"}]});
@@ -101,7 +101,7 @@ async fn rule(cluster: &TestCluster, name: &str, mut spec: Value) {
     .await;
 }
 
-/// That a service has this many replicas at most.
+/// A rule that limits the replicas of a service.
 fn few(most: u32) -> Value {
     json!({"validations": [{"expression": format!("object.spec.replicas <= {most}"), "message": format!("{most} replicas are the most")}]})
 }
@@ -113,14 +113,14 @@ fn service(namespace: &str, name: &str, replicas: u32) -> Value {
     })
 }
 
-/// What kubectl says to a dry run.
+/// The output of kubectl for a dry run.
 fn dry_run(cluster: &TestCluster, object: &Value) -> CommandOutput {
     let file = folder(cluster, "objects").join(format!("{}.json", object["metadata"]["name"].as_str().unwrap()));
     std::fs::write(&file, object.to_string()).unwrap();
     cluster.kubectl(&["apply", "--dry-run=server", "-f", file.to_str().unwrap()])
 }
 
-/// Waits until a dry run of an object is refused, by the webhook's own word.
+/// Waits until a dry run of an object is rejected with this text of the webhook.
 async fn refused(cluster: &TestCluster, object: &Value, says: &str) -> String {
     eventually(&format!("it is refused with {says:?}"), async || {
         let said = dry_run(cluster, object);
@@ -193,7 +193,7 @@ async fn what_a_newer_rule_refuses_can_still_be_finalized_and_deleted() {
     let (host, address) = ready(&cluster).await;
     let space = cluster.namespace("newer").await.name;
     cluster.apply(&service(&space, "large", 9)).ok();
-    // It stops the plan of a service that there is, so that it waits for somebody's approval.
+    // The rule stops the plan of an existing service, so it needs an approval.
     tokio::join!(rule(&cluster, "few", few(8)), approve_waiting(&cluster));
     validating(&cluster, &address, "Ignore").await;
     trusted(&cluster).await;
@@ -247,7 +247,7 @@ async fn a_rule_with_a_typo_is_refused_with_every_flaw() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_certificate_of_its_folder() {
-    // Without the host's namespace, so that nothing can be known yet.
+    // Without the host's namespace, the host can't know the rules yet.
     let cluster = TestCluster::bare(&[]);
     cluster.pointsman(&["crds", "install"]).ok();
     let folder = folder(&cluster, "certificates");
@@ -255,7 +255,7 @@ async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_c
     for (name, content) in [("tls.crt", &kept.leaf), ("tls.key", &kept.leaf_key), ("ca.crt", &kept.bundle)] {
         std::fs::write(folder.join(name), content).unwrap();
     }
-    // The ServiceAccount lives in the namespace that is missing.
+    // The host's ServiceAccount would be in the missing namespace.
     let host =
         Host::start_as(&cluster, &cluster.kubeconfig, &["--webhook", "127.0.0.1:0", "--webhook-certs", folder.to_str().unwrap()]).await;
     let address = host.webhook().await;
@@ -263,7 +263,7 @@ async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_c
     configuration["webhooks"][0]["clientConfig"]["caBundle"] = json!(ByteString(kept.bundle.clone().into_bytes()));
     apply::<ValidatingWebhookConfiguration>(&cluster, "pointsman", configuration).await;
 
-    // Without the host's namespace there is no record to read.
+    // Without the host's namespace, the host can't read the record.
     let said = refused(&cluster, &service("default", "early", 1), "failed calling webhook").await;
     assert!(!said.contains("certificate"), "{said}");
     let mut namespace = Namespace::default();
@@ -272,7 +272,7 @@ async fn a_host_that_does_not_know_the_rules_yet_gives_no_answer_and_shows_the_c
     host.ready().await;
     eventually("it answers", async || dry_run(&cluster, &service("default", "early", 1)).success.then_some(())).await;
 
-    // Another CA altogether: the leader tells the API server of it.
+    // With a new CA, the leader updates the `caBundle`.
     let other = made::renewed(None, &["127.0.0.1".to_owned()], made::now()).unwrap().unwrap();
     for (name, content) in [("tls.crt", &other.leaf), ("tls.key", &other.leaf_key), ("ca.crt", &other.bundle)] {
         std::fs::write(folder.join(name), content).unwrap();
@@ -290,7 +290,7 @@ async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_n
     let (one, address) = ready(&cluster).await;
     let space = cluster.namespace("replicas").await.name;
     rule(&cluster, "few", few(8)).await;
-    // With Fail a handshake that goes wrong would be seen.
+    // With `Fail`, a failed handshake would be visible.
     validating(&cluster, &address, "Fail").await;
     let bundle = trusted(&cluster).await;
     let large = service(&space, "large", 9);
@@ -301,7 +301,7 @@ async fn replicas_share_one_ca_take_up_another_leaf_and_one_that_is_gone_stops_n
     let before = leaf().await.unwrap();
     let (other, other_address) = ready(&cluster).await;
     assert_eq!(leaf().await.as_ref(), Some(&before));
-    // How often a host has said that it shows a certificate of the Secret: once for the first one, and once more for each new leaf.
+    // How often a host has logged that it serves a certificate of the Secret: once for the first one, and once for each new leaf.
     let shown = |host: &Host<'_>| {
         let shows =
             |line: &&Value| line["message"].as_str().is_some_and(|message| message.starts_with("serving the certificate of the Secret"));
@@ -361,7 +361,7 @@ fn write(cluster: &TestCluster, object: &Value) -> PathBuf {
     file
 }
 
-/// Takes the defaults out of a schema; a field of that name stays.
+/// Removes the defaults from a schema. A property that is called `default` stays.
 fn without_defaults(value: &mut Value) {
     match value {
         Value::Object(fields) => {

@@ -7,7 +7,7 @@ use pointsman_tests::TestCluster;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A benchmark of something outside of the cluster.
+/// A benchmark of an endpoint outside of the cluster.
 #[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
 fn benchmark(more: Value) -> Value {
     let mut spec = json!({
@@ -19,13 +19,13 @@ fn benchmark(more: Value) -> Value {
     json!({ "spec": spec })
 }
 
-/// Has the pods of a benchmark behave so.
+/// Sets the behaviour of a benchmark's pods.
 fn behave(space: &Space<'_>, name: &str, behaviour: Behaviour) {
     let rule = format!("{}-{name}", space.0.name);
     space.0.cluster.behave(&rule, &space.0.name, &BTreeMap::from([("benchmark.ome.io/job-name", name)]), behaviour).unwrap();
 }
 
-/// Waits until a benchmark has a state.
+/// Waits until a benchmark is in this state.
 async fn reaches(space: &Space<'_>, name: &str, state: &str) -> Value {
     space.becomes(&BENCHMARK_JOB, name, &format!("its state is {state}"), |job| job["status"]["state"] == state).await
 }
@@ -48,7 +48,7 @@ async fn a_benchmark_runs_once_and_its_job_goes_by_itself() {
     assert_eq!(job["spec"]["template"]["metadata"]["labels"]["pointsman.dev/subject-kind"], "BenchmarkJob");
     assert_eq!(job["spec"]["backoffLimit"], 0);
 
-    // It is deleted once its end is recorded, and not created again.
+    // The Job is deleted once its end is recorded, and isn't created again.
     space.patch(&BENCHMARK_JOB, "once", json!({"spec": {"ttlSecondsAfterFinished": 0}})).await;
     space.goes(&JOB, "once").await;
     let generation = space.get(&BENCHMARK_JOB, "once").await["metadata"]["generation"].clone();
@@ -60,7 +60,7 @@ async fn a_benchmark_runs_once_and_its_job_goes_by_itself() {
     assert_eq!(seen["status"]["completionTime"], status["completionTime"]);
     assert!(space.find(&JOB, "once").await.is_none(), "a run that has ended isn't repeated");
 
-    // Another spec asks for another run.
+    // A changed spec starts a new run.
     space.patch(&BENCHMARK_JOB, "once", json!({"spec": {"maxRequestsPerIteration": 200, "ttlSecondsAfterFinished": null}})).await;
     let again = space
         .becomes(&BENCHMARK_JOB, "once", "the second run has completed", |job| {

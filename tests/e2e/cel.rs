@@ -1,4 +1,4 @@
-//! The expressions of `tests/fixtures/cel`, judged by the real API server: which it refuses, and what the others say of their objects.
+//! Evaluates the expressions of `tests/fixtures/cel` with the real API server: which of them it rejects, and the verdicts of the others.
 
 use crate::objects::{Wish, ask};
 use futures::{StreamExt, stream};
@@ -10,25 +10,25 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{env, fmt, fs};
 
-/// How many expressions share a policy. The API server cuts what it warns of at 256 characters each as soon as it is more than 4096
-/// together, so this bounds what one object can make it say.
+/// The number of expressions per policy. If the warnings of a response exceed 4096 characters together, the API server truncates each of
+/// them to 256 characters, so this limits the warnings for one object.
 const BATCH: usize = 8;
 
-/// How many requests are under way at once.
+/// The number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// What a policy says of every object, as soon as it is in force.
+/// The warning that a policy returns for every object once it is in force.
 const IN_FORCE: &str = "in force";
 
-/// What became of an expression.
+/// The verdict about an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Holds,
     Broken,
-    /// It couldn't be evaluated.
+    /// The evaluation failed.
     Failed,
-    /// Its policy couldn't be made.
+    /// The API server rejected the policy.
     Refused,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// A file as it is written.
+/// A file, as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Family {
@@ -51,7 +51,7 @@ struct Family {
     cases: Vec<WrittenCorpusCase>,
 }
 
-/// A case as it is written.
+/// A case, as it is written.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct WrittenCorpusCase {
@@ -70,7 +70,7 @@ struct Case {
     verdict: Verdict,
 }
 
-/// All cases, file by file, those of one object together.
+/// All cases in the order of the files. Cases with the same object are adjacent.
 fn cases() -> Vec<Case> {
     let folder = workspace().join("tests/fixtures/cel");
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -85,7 +85,7 @@ fn cases() -> Vec<Case> {
             let name = written.object.as_ref().unwrap_or(first);
             assert!(family.objects.contains_key(name), "{file}: {expression}: there is no object {name}");
             assert!(*ours != Some(*verdict) && ours.is_some() == because.is_some(), "{file}: {expression}: a difference has its reason");
-            // A warning with a control character is never sent.
+            // The API server never sends a warning with a control character.
             assert!(!expression.chars().any(char::is_control), "{file}: {expression}: it has a control character");
         }
         for (name, object) in &family.objects {
@@ -101,14 +101,14 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// Cases of one object that share a policy, by their positions.
+/// Cases that have the same object and share a policy, with their indexes.
 struct Batch<'a> {
-    /// The policy's name, its binding's, and the field manager whose requests it judges.
+    /// The name of the policy, of its binding, and of the field manager whose requests the policy checks.
     name: String,
     cases: Vec<(usize, &'a Case)>,
 }
 
-/// The cases that aren't refused, a policy each few of them.
+/// The accepted cases, in batches of one policy each.
 fn batches<'a>(cases: &'a [Case], refused: &[bool]) -> Vec<Batch<'a>> {
     let accepted: Vec<(usize, &Case)> = cases.iter().enumerate().filter(|(index, _)| !refused[*index]).collect();
     let alike = accepted.chunk_by(|(_, one), (_, other)| one.file == other.file && one.object == other.object);
@@ -116,7 +116,7 @@ fn batches<'a>(cases: &'a [Case], refused: &[bool]) -> Vec<Batch<'a>> {
     few.enumerate().map(|(number, cases)| Batch { name: format!("cel-{number}"), cases: cases.to_vec() }).collect()
 }
 
-/// What a case says when it is broken.
+/// The message of a case whose expression is false.
 fn broken(index: usize) -> String {
     format!("case {index}")
 }
@@ -125,7 +125,7 @@ fn validation(index: usize, case: &Case) -> Value {
     json!({ "expression": case.expression, "message": broken(index) })
 }
 
-/// A policy for what the field manager of its name creates. Whatever else happens isn't its business, whoever does it.
+/// A policy that applies only to objects that the field manager of the same name creates.
 fn policy(name: &str, validations: &[Value]) -> ValidatingAdmissionPolicy {
     let policy = json!({
         "metadata": { "name": name },
@@ -144,7 +144,7 @@ fn policy(name: &str, validations: &[Value]) -> ValidatingAdmissionPolicy {
     serde_json::from_value(policy).unwrap()
 }
 
-/// Whether the API server refuses to make a policy of a case.
+/// Whether the API server rejects a policy with this case.
 async fn is_refused(client: &Client, index: usize, case: &Case) -> bool {
     let only_asked = PostParams { dry_run: true, ..PostParams::default() };
     match Api::all(client.clone()).create(&only_asked, &policy("cel-asked", &[validation(index, case)])).await {
@@ -154,7 +154,7 @@ async fn is_refused(client: &Client, index: usize, case: &Case) -> bool {
     }
 }
 
-/// Makes a batch's policy, and binds it so that it only warns.
+/// Creates the policy of a batch, and binds it so that it only warns.
 async fn put_in_force(client: &Client, batch: &Batch<'_>) {
     let mut validations: Vec<Value> = batch.cases.iter().map(|(index, case)| validation(*index, case)).collect();
     validations.push(json!({ "expression": "false", "message": IN_FORCE }));
@@ -164,7 +164,7 @@ async fn put_in_force(client: &Client, batch: &Batch<'_>) {
     Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
 }
 
-/// What the API server warns of when an object is created, which it isn't in the end.
+/// The warnings of the API server for a dry run that creates an object.
 async fn warnings(client: &Client, namespace: &str, object: &Value, manager: &str) -> Vec<String> {
     let only_asked = PostParams { dry_run: true, field_manager: Some(manager.to_owned()) };
     let answer = ask(client, namespace, object, &Wish::Make(only_asked)).await;
@@ -172,7 +172,7 @@ async fn warnings(client: &Client, namespace: &str, object: &Value, manager: &st
     answer.warnings
 }
 
-/// What the API server thinks of each case of a batch, as soon as its policy is in force.
+/// The verdicts of the API server about the cases of a batch, once its policy is in force.
 async fn judged(client: &Client, namespace: &str, batch: &Batch<'_>) -> Vec<(usize, Verdict)> {
     let name = &batch.name;
     let object = &batch.cases[0].1.object;
@@ -188,7 +188,7 @@ async fn judged(client: &Client, namespace: &str, batch: &Batch<'_>) -> Vec<(usi
         let mut told = words == IN_FORCE;
         for ((index, case), (_, verdict)) in batch.cases.iter().zip(&mut verdicts) {
             let error = format!("expression '{}' resulted in error: ", case.expression);
-            // The text may have been cut before the error.
+            // The API server may have truncated the text before the error.
             let failed = words.starts_with(&error) || (words.starts_with("expression '") && error.starts_with(words));
             if failed || words == broken(*index) {
                 *verdict = if failed { Verdict::Failed } else { Verdict::Broken };

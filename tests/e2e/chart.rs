@@ -1,4 +1,4 @@
-//! The Helm chart in `deploy/`, by Helm itself.
+//! The Helm chart in `deploy/`, tested with Helm itself.
 
 use crate::services::{Space, fixed, with_model};
 use pointsman_core::settings::HOST_NAMESPACE;
@@ -12,10 +12,10 @@ use std::{
     process::Command,
 };
 
-/// The image that `deploy/host` names. Every use of the chart names one.
+/// The image that `deploy/host` names. The chart requires a value for it.
 const IMAGE: &str = "image=pointsman";
 
-/// Settings of the chart that no overlay has, each with the kustomization that says the same.
+/// Values of the chart that no overlay covers, each with the equivalent kustomization.
 const ALSO: [(&str, &str); 4] = [
     (
         "a cluster that serves one system",
@@ -93,7 +93,7 @@ fn deploy() -> PathBuf {
     workspace().join("deploy")
 }
 
-/// Objects by what names them.
+/// Objects by API version, kind, namespace and name.
 fn objects(yaml: &str) -> BTreeMap<String, Value> {
     let objects: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
     let text = |object: &Value, path: &str| object.pointer(path).and_then(Value::as_str).unwrap_or("-").to_owned();
@@ -101,7 +101,7 @@ fn objects(yaml: &str) -> BTreeMap<String, Value> {
     objects.into_iter().filter(|object| !object.is_null()).map(|object| (key(&object), object)).collect()
 }
 
-/// What the chart makes, without what is gone once it is installed.
+/// The objects of the chart, without its hooks.
 fn by_chart(chart: &Path, values: &Path) -> BTreeMap<String, Value> {
     let mut template = Command::new(helm());
     template.args(["template", "pointsman"]).arg(chart).args(["--namespace", HOST_NAMESPACE, "--values"]).arg(values);
@@ -110,7 +110,7 @@ fn by_chart(chart: &Path, values: &Path) -> BTreeMap<String, Value> {
     objects
 }
 
-/// What a kustomization makes, without the namespace: Helm wants it before it stores a release there.
+/// The objects of a kustomization, without the namespace: Helm requires it to exist before it stores a release there.
 fn by_kustomize(folder: &Path) -> BTreeMap<String, Value> {
     let mut objects = objects(&CommandOutput::by(Command::new("kubectl").arg("kustomize").arg(folder)).ok());
     let namespace = objects.remove(&format!("v1 Namespace - {HOST_NAMESPACE}"));
@@ -118,7 +118,7 @@ fn by_kustomize(folder: &Path) -> BTreeMap<String, Value> {
     objects
 }
 
-/// All pairs of a kustomization and the values that say the same, by what they are for.
+/// All pairs of a kustomization and the equivalent values, each with a description.
 fn pairs(folder: &Path) -> Vec<(String, PathBuf, PathBuf)> {
     let write = |file: &str, text: &str| {
         let file = folder.join(file);
@@ -137,7 +137,7 @@ fn pairs(folder: &Path) -> Vec<(String, PathBuf, PathBuf)> {
         let values = fs::read_to_string(overlay.path().join("values.yaml")).unwrap();
         pairs.push((name.clone(), overlay.path(), with_image(&name, &values)));
     }
-    // Kustomize wants a way from the kustomization's own folder.
+    // Kustomize only accepts paths that are relative to the kustomization's folder.
     std::os::unix::fs::symlink(workspace(), folder.join("clone")).unwrap();
     for (number, (what, both)) in ALSO.into_iter().enumerate() {
         let (kustomization, values) = both.split_once("\n---\n").unwrap();
@@ -178,7 +178,7 @@ fn the_chart_and_kustomize_make_the_same_objects_and_the_package_as_the_folder()
     fs::remove_dir_all(folder).unwrap();
 }
 
-/// A folder of this test's own.
+/// An empty folder for this test.
 fn fresh(name: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("pointsman-{name}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -274,7 +274,7 @@ fn every_setting_is_installed_without_a_warning_and_its_pods_pass_pod_security()
         ];
         let done = cluster.helm(&upgrade);
         assert_eq!((done.code, done.stderr.as_str()), (Some(0), ""), "{what}: {}", done.stdout);
-        // Pods of some settings have no node here.
+        // With some values, no node matches the pods' node selector.
         if deployment(&cluster)["spec"]["template"]["spec"]["nodeSelector"].is_null() {
             let waited = cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "600s"]);
             assert!(waited.success, "{what}: {}", waited.stderr);

@@ -1,4 +1,4 @@
-//! The control plane itself, through the handle that the other tests use.
+//! The control plane itself, through the handle that other tests use.
 
 use k8s_openapi::api::{
     apps::v1::Deployment,
@@ -79,7 +79,7 @@ async fn a_leader_worker_set_s_pods_are_made_by_its_real_manager() {
         (pods.iter().filter(|pod| is_ready(pod)).count() == 3).then_some(pods)
     })
     .await;
-    // Its pod webhook is what tells a pod its leader.
+    // LeaderWorkerSet's pod webhook sets the address of the leader.
     for pod in pods {
         let env = pod.spec.unwrap().containers[0].env.clone().unwrap_or_default();
         assert!(env.iter().any(|variable| variable.name == "LWS_LEADER_ADDRESS"), "{env:?}");
@@ -228,7 +228,7 @@ async fn every_part_can_be_stopped_started_and_paused() {
     eventually("it answers again", async || cluster.kubectl(&["get", "nodes", "--request-timeout=5s"]).success.then_some(())).await;
 }
 
-/// The envtest convention: the folder's etcd runs in place of ours. Ours under another name shows that it is taken.
+/// Follows the envtest convention: the etcd in the folder replaces ours. A script that runs ours and leaves a file shows that it is used.
 #[tokio::test]
 #[ignore = "long: `cargo xtask test --full` runs it"]
 async fn binaries_in_kubebuilder_assets_are_used() {
@@ -300,7 +300,7 @@ async fn a_second_control_plane_in_the_same_folder_is_refused() {
 async fn the_audit_log_counts_every_request() {
     let cluster = TestCluster::shared();
     let kubeconfig = cluster.kubeconfig_of_user("counted", &["system:masters"]).unwrap();
-    // Not kubectl: some builds of it ask for more than they are asked for.
+    // Not kubectl: some builds of it send additional requests.
     let namespaces: Api<Namespace> = Api::all(client(&kubeconfig).await);
     for _ in 0..3 {
         namespaces.get("default").await.unwrap();
@@ -311,7 +311,7 @@ async fn the_audit_log_counts_every_request() {
 
 #[tokio::test]
 async fn a_restored_cluster_holds_what_it_held_and_one_whose_rules_changed_is_refused() {
-    // It was snapshot as it started.
+    // The snapshot was taken at startup.
     let cluster = PolicyCluster::start().await;
     let everything = || {
         let kinds = "namespaces,configmaps,services,serviceaccounts,nodes,clusterroles";
@@ -333,7 +333,7 @@ async fn a_restored_cluster_holds_what_it_held_and_one_whose_rules_changed_is_re
     assert_ne!(everything(), before);
 
     cluster.restore().unwrap();
-    // The API server shows what its storage says a moment later.
+    // The API server's cache follows its storage with a delay.
     eventually("all is as it was", async || (everything() == before).then_some(())).await;
     assert_eq!([&log, &files[0], &files[1]].map(|file| file.exists()), [false; 3], "files go too");
     let status = cluster.control(&json!({"do": "status"})).unwrap();

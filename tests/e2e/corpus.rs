@@ -1,5 +1,5 @@
-//! Manifests as OME's users have them, applied as they are: each service becomes Ready, with the runtime and the objects that
-//! `tests/corpus/expected.yaml` names.
+//! Manifests as OME's users have them, applied unchanged: each service becomes Ready, with the runtime and the objects that
+//! `tests/corpus/expected.yaml` specifies.
 
 use crate::services::{LastSeen, condition, own_cluster, played::play};
 use k8s_openapi::api::core::v1::Node;
@@ -22,10 +22,10 @@ use std::{
     process::Command,
 };
 
-/// In the order in which one needs the other.
+/// In the order of their dependencies.
 const FOLDERS: [&str; 3] = ["models", "runtimes", "services"];
 
-/// What runs pods.
+/// The kinds that run pods.
 const WORKLOADS: [&str; 4] = ["Deployment", "LeaderWorkerSet", "KnativeService", "RayCluster"];
 
 /// An entry of `expected.yaml`.
@@ -38,7 +38,7 @@ struct Expected {
     objects: BTreeSet<String>,
 }
 
-/// What a service became.
+/// The outcome for a service.
 #[derive(Debug, Default, PartialEq)]
 struct Became {
     runtime: Option<String>,
@@ -54,7 +54,7 @@ fn folders() -> Vec<String> {
     FOLDERS.iter().flat_map(|folder| ["-f".to_owned(), corpus(folder).display().to_string()]).collect()
 }
 
-/// What expected.yaml says of each service, by `NAMESPACE/NAME`.
+/// The expected outcome of each service, by `NAMESPACE/NAME`.
 fn expected() -> BTreeMap<String, Became> {
     let text = fs::read_to_string(corpus("expected.yaml")).unwrap();
     let expected: Vec<Expected> = serde_saphyr::from_str(&text).unwrap();
@@ -72,7 +72,7 @@ fn expected() -> BTreeMap<String, Became> {
     by_service
 }
 
-/// What runs the components of a service, by their modes.
+/// The workload kinds of a service, by the modes of its components.
 fn workloads_of(expected: &Expected) -> BTreeSet<String> {
     let (_, name) = expected.service.split_once('/').unwrap();
     let workload = |(component, mode): (&String, &String)| match mode.as_str() {
@@ -85,7 +85,7 @@ fn workloads_of(expected: &Expected) -> BTreeSet<String> {
     expected.modes.iter().map(workload).collect()
 }
 
-/// The kinds that are compared, as expected.yaml calls them.
+/// The kinds that are compared, under their names in expected.yaml.
 static COMPARED: [(&str, &Resource); 7] = [
     ("Deployment", &DEPLOYMENT),
     ("LeaderWorkerSet", &LEADER_WORKER_SET),
@@ -96,17 +96,17 @@ static COMPARED: [(&str, &Resource); 7] = [
     ("Service", &SERVICE),
 ];
 
-/// The service that an object was made for, and the object as expected.yaml writes it.
+/// The service that an object belongs to, and the object as expected.yaml writes it.
 fn made_for(called: &str, object: &Value) -> Option<(String, String)> {
     let metadata = &object["metadata"];
-    // What a workload makes carries its labels; ours is what a service owns. Offline nothing has an owner.
+    // The children of a workload have its labels; only objects with the service as an owner are ours. Offline, no object has an owner.
     let owners = metadata["ownerReferences"].as_array();
     if owners.is_some_and(|owners| owners.iter().all(|owner| owner["kind"] != "InferenceService")) {
         return None;
     }
     let service = metadata["labels"]["serving.ome.io/inferenceservice"].as_str()?;
     let name = metadata["name"].as_str()?;
-    // A RayCluster can't be changed, so each revision has its own.
+    // A RayCluster is immutable, so each revision has its own.
     let name = match name.rsplit_once('-') {
         Some((rest, _)) if called == "RayCluster" => format!("{rest}-*"),
         _ => name.to_owned(),
@@ -118,7 +118,7 @@ fn everywhere(client: &Client, resource: &Resource) -> Api<DynamicObject> {
     Api::all_with(client.clone(), &resource.api_resource())
 }
 
-/// Every object of a kind, of all namespaces.
+/// All objects of a kind in all namespaces.
 async fn all(client: &Client, resource: &Resource) -> Vec<Value> {
     let listed = everywhere(client, resource).list(&ListParams::default()).await.unwrap();
     listed.items.into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
@@ -134,13 +134,13 @@ async fn patch_status(client: &Client, resource: &Resource, object: &Value, stat
     api.patch_status(metadata["name"].as_str().unwrap(), &PatchParams::default(), &change).await.unwrap();
 }
 
-/// The labels of the nodes that hold models with long names: OME's agent writes the beginning of a name's hash and its end.
+/// The labels of nodes that hold models with long names: OME's agent joins the start of the name's hash and the end of the name.
 const SHORTENED: [(&str, &str); 2] = [
     ("llama-3-3-70b-instruct-fp8-dynamic", "24cc880d-0b-instruct-fp8-dynamic"),
     ("llama-4-maverick-17b-128e-instruct-fp8", "321a5921-k-17b-128e-instruct-fp8"),
 ];
 
-/// What the nodes' agent does: it reports every model as Ready, and marks the nodes that hold it.
+/// Acts as the nodes' agent: reports every model as Ready and labels the nodes that hold it.
 async fn download(client: &Client) {
     let mut labels = Map::new();
     for resource in [&CLUSTER_BASE_MODEL, &BASE_MODEL, &FINE_TUNED_WEIGHT] {
@@ -174,7 +174,7 @@ fn is_ready(service: &Value) -> bool {
         && service["status"]["modelStatus"]["transitionStatus"] == "UpToDate"
 }
 
-/// Tells every service that differs, not the first one alone.
+/// Reports every service that differs, not only the first one.
 fn compare(became: &BTreeMap<String, Became>, expected: &BTreeMap<String, Became>) {
     let names: BTreeSet<&String> = became.keys().chain(expected.keys()).collect();
     let different = names.into_iter().filter(|name| became.get(*name) != expected.get(*name));

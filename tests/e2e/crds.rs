@@ -50,7 +50,7 @@ async fn a_new_inference_objective_has_the_default_condition_of_its_page() {
     let namespace = TestCluster::shared().namespace("defaults").await;
     let api = api_of(&namespace.client, "InferenceObjective", &namespace.name);
     let object = fixtures::base("InferenceObjective");
-    // As it is created: a host of another test replaces it.
+    // The response to the create request, because the host of another test may replace the object.
     let stored = create(&api, &object).await.unwrap();
     let condition = &stored["status"]["conditions"][0];
     assert_eq!((&condition["type"], &condition["status"], &condition["reason"]), (&"Ready".into(), &"Unknown".into(), &"Pending".into()));

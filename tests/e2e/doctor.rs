@@ -1,4 +1,4 @@
-//! `pointsman doctor`: it finds each way in which an installation is wrong, says what to do, and is content once that is done.
+//! `pointsman doctor` finds each defect of an installation, prints a remedy, and reports nothing once the remedy is applied.
 
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{Options, workspace};
@@ -6,7 +6,7 @@ use pointsman_tests::{CommandOutput, Host, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::process::Command;
 
-/// What it finds, as "check state: message: remedy", and its exit code.
+/// The findings as "check state: message: remedy", and the exit code.
 fn examine(cluster: &TestCluster) -> (Option<i32>, Vec<String>) {
     let said = cluster.pointsman(&["doctor", "-o", "json"]);
     let lines: Vec<Value> = serde_json::from_str(&said.stdout).unwrap_or_else(|error| panic!("{error}: {}{}", said.stdout, said.stderr));
@@ -16,7 +16,7 @@ fn examine(cluster: &TestCluster) -> (Option<i32>, Vec<String>) {
     (said.code, lines.iter().map(text).collect())
 }
 
-/// Waits until it finds something, which nothing else explains than what was just done.
+/// Waits for a finding that only the previous step of the test explains.
 pub(crate) async fn finds(cluster: &TestCluster, what: &str, remedy: &str) {
     eventually(what, async || {
         let (_, lines) = examine(cluster);
@@ -48,7 +48,7 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     }
 
     cluster.pointsman(&["crds", "install"]).ok();
-    // Without cert-manager, so that nobody makes the Secret.
+    // Without cert-manager, nothing creates the Secret.
     assert!(!apply(&cluster, "overlays/webhook-cert-manager"), "there are no Certificates");
     finds(&cluster, "mounts the Secret pointsman-webhook-certificate, which doesn't exist", "create it").await;
     finds(&cluster, "validate.pointsman.dev has no caBundle", "its injector does").await;
@@ -69,7 +69,7 @@ async fn doctor_finds_what_is_wrong_says_what_to_do_and_is_content_after_it() {
     let crd = "crd/policysets.policy.pointsman.dev";
     let field = "/spec/versions/0/schema/openAPIV3Schema/properties/status/properties/summary";
     let patch = json!([{"op": "remove", "path": field}]).to_string();
-    // As an older host has installed it.
+    // As an older host would have installed it.
     cluster.kubectl(&["patch", crd, "--type", "json", "-p", &patch, "--field-manager", "pointsman/crds"]).ok();
     finds(&cluster, "policysets.policy.pointsman.dev is that of another version of Pointsman", "run `pointsman crds install`").await;
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": deployment["spec"]["template"]["spec"]});
@@ -135,7 +135,7 @@ async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_wh
         "spec": {"engine": {"runner": {"name": "ome-container", "image": "example.com/a:1", "env": [{"name": "HF_TOKEN", "value": "hunter2"}]}}},
     });
     cluster.apply(&service).ok();
-    // No kubelet runs here, and so the logs of pods can't be had.
+    // No kubelet runs here, so pods have no logs.
     let archive = cluster.dir.join("case.tar.gz").display().to_string();
     let said = cluster.pointsman(&["doctor", "--bundle", &archive]);
     for part in [
@@ -158,7 +158,7 @@ async fn doctor_looks_at_the_certificate_the_gateway_and_prometheus_and_packs_wh
     let again = cluster.pointsman(&["doctor", "--bundle", &archive]);
     assert!(again.stderr.contains("case.tar.gz") && again.stderr.contains("exists"), "{}", again.stderr);
 
-    // Nobody writes it again.
+    // Without a host, nothing repairs it.
     host.stop();
     let another = cluster.kubectl(&["config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}"]).ok();
     let bundle = json!([{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": another}]).to_string();

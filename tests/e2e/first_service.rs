@@ -1,4 +1,4 @@
-//! The page about a first service: its blocks, one after the other, in a cluster without a host.
+//! The page about a first service: runs its blocks in order, in a cluster without a host.
 
 use pointsman_tests::{
     TestCluster,
@@ -7,30 +7,31 @@ use pointsman_tests::{
 };
 use std::{fs, path::Path, process::Command};
 
-/// Stands before the commands that start the host. Port 8080 may be taken, and `$!` must be the host itself.
+/// Precedes the commands that start the host. Port 8080 may be in use, and `$!` must be the process of the host itself.
 const STARTED: &str = r#"
 pointsman() { [ "$1" = controller ] || { "$POINTSMAN" "$@"; return; }; exec "$POINTSMAN" "${@/127.0.0.1:8080/127.0.0.1:0}"; }
 "#;
 
-/// Stands before the commands that ask the service. There is no kubelet whose port could be forwarded: curl asks a model server that is no pod.
+/// Precedes the commands that send a request to the service. Without a kubelet no port can be forwarded, so curl connects to a model server
+/// that isn't a pod.
 const FORWARDED: &str = r#"
 kubectl() { case "$1" in port-forward) exec sleep 300;; *) command kubectl "$@";; esac; }
 curl() { command curl "${@//127.0.0.1:8081/ADDRESS}"; }
 "#;
 
-/// The host that the page starts, which ends also if the test fails before.
+/// The host that the page starts. It is terminated even if the test fails.
 struct StartedHost<'f>(&'f Path);
 
 impl Drop for StartedHost<'_> {
     fn drop(&mut self) {
         if let Ok(pid) = fs::read_to_string(self.0.join("pointsman.pid")) {
-            // It has ended already where all went well.
+            // It has already terminated if the page ran to its end.
             Command::new("kill").arg(pid.trim()).output().ok();
         }
     }
 }
 
-/// Runs the page from its first command to its last.
+/// Runs all commands of the page, in order.
 pub(crate) fn run_the_page(cluster: &TestCluster) {
     let folder = cluster.dir.join("first-service");
     fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! CRDs that somebody else or another version installed: compared, reported, worked with, never overwritten.
+//! CRDs that another installer or another version installed: they are compared, reported and used, and never overwritten.
 
 use crate::{
     objects::{api_of, create, read},
@@ -104,7 +104,7 @@ async fn what_only_newer_crds_have_survives_a_host_and_older_ones_are_reported_a
         assert_eq!(space.get(resource, name).await["spec"]["newer"], "x", "{name}");
     }
 
-    // What the host itself writes to a spec.
+    // A spec that the host itself writes.
     let found = || serde_json::from_str::<Value>(&cluster.kubectl(&["get", "validationrule", "hardened-pods", "-o", "json"]).stdout).ok();
     let rule = || found().unwrap();
     eventually("the rule is there", async || found()).await;

@@ -14,7 +14,7 @@ use std::{
 
 const NAMESPACE: &str = "models";
 
-/// The port of the Gateway, and what Istio calls the listener for it.
+/// The port of the Gateway, and the name of its listener in Istio.
 const PORT: u16 = 80;
 const LISTENER: &str = "0.0.0.0_80";
 
@@ -23,7 +23,7 @@ fn folder(name: &str) -> PathBuf {
     target_dir().join("tmp/gateways").join(name)
 }
 
-/// The servers of all places, each with an address of its own, since the ports of a pool's pods are the same.
+/// The servers of all places. Each has its own address, because the pods of a pool share their port numbers.
 fn servers() -> Vec<ModelServer> {
     static SUBNET: AtomicU8 = AtomicU8::new(0);
     let subnet = SUBNET.fetch_add(1, Ordering::Relaxed);
@@ -47,7 +47,7 @@ fn pod(name: &str, app: &str, address: SocketAddr) -> Value {
     })
 }
 
-/// A Gateway of Istio's, and the pods of all pools.
+/// A Gateway of Istio, and the pods of all pools.
 fn gateway(endpoints: &[SocketAddr]) -> Vec<Value> {
     let group = "gateway.networking.k8s.io/v1";
     let mut objects = vec![
@@ -65,8 +65,8 @@ fn gateway(endpoints: &[SocketAddr]) -> Vec<Value> {
     objects
 }
 
-/// A pool of all servers, behind the host name that it is called. Its picker is asked by TLS, as docs/endpoint-picker.md tells it; it may have
-/// no ready pod.
+/// A pool of all servers, behind the host name `name`. The gateway calls its picker over TLS, as docs/endpoint-picker.md describes. The
+/// picker may have no ready pod.
 fn pool(name: &str, picker: Option<SocketAddr>, failure_mode: &str, endpoints: &[SocketAddr]) -> Vec<Value> {
     let picker_name = format!("{name}-picker");
     let metadata = |name: &str| json!({"name": name, "namespace": NAMESPACE});
@@ -118,7 +118,7 @@ async fn istio_s_gateway_passes_on_what_the_picker_decides_and_retries_down_the_
     overrides_hosts(scene).await;
 }
 
-/// Pickers at which nobody listens, and one without a pod. Each pool is reached by its name.
+/// The pickers are unreachable or have no pod. Each pool is reached by its name.
 #[tokio::test(flavor = "multi_thread")]
 async fn istio_s_gateway_without_its_picker_fails_requests_unless_the_pool_is_to_fail_open() {
     if !is_full() {
@@ -136,7 +136,7 @@ async fn istio_s_gateway_without_its_picker_fails_requests_unless_the_pool_is_to
     ] {
         objects.extend(pool(name, picker, failure_mode, &endpoints));
     }
-    // A rule with a filter for CORS: Istio then forgets the picker.
+    // A rule with a CORS filter makes Istio ignore the picker.
     let mut with_cors = pool("cors", nobody, "FailClose", &endpoints);
     let route = with_cors.iter_mut().find(|object| object["kind"] == "HTTPRoute").unwrap();
     route["spec"]["rules"][0]["filters"] = json!([{"type": "CORS", "cors": {"allowOrigins": ["https://example.com"]}}]);
@@ -150,7 +150,7 @@ async fn istio_s_gateway_without_its_picker_fails_requests_unless_the_pool_is_to
         ("closed, bodyless", bodyless("closed"), 500),
         ("closed, chat", chat("closed"), 500),
         ("closed-alone, chat", chat("closed-alone"), 500),
-        // Envoy goes on alone only until it has sent a part of the body, which it may do before it finds that nobody listens.
+        // Envoy continues without the picker only until it has sent a part of the body, which can happen before the connection is refused.
         ("open, bodyless", bodyless("open"), 200),
         ("open-alone, chat", chat("open-alone"), 200),
         ("cors, chat", chat("cors"), 200),

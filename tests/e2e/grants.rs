@@ -1,4 +1,4 @@
-//! The audit of the shipped roles: what all tests of a run did with them.
+//! The audit of the shipped roles: how all tests of a run used them.
 
 use pointsman::permissions::{Feature, features};
 use pointsman_core::objects::{Metadata, access};
@@ -9,7 +9,7 @@ use pointsman_tests::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Rights that no request shows, as group, resource and verb, with the reason why they are granted all the same.
+/// Rights that no request uses visibly, as group, resource and verb, with the reason for granting them.
 const UNSEEN: [([&str; 3], &str); 5] = [
     (["ome.io", "inferenceservices/finalizers", "update"], OWNERS),
     (["ome.io", "benchmarkjobs/finalizers", "update"], OWNERS),
@@ -20,7 +20,8 @@ const UNSEEN: [([&str; 3], &str); 5] = [
 
 const OWNERS: &str = "clusters with OwnerReferencesPermissionEnforcement require it of whoever names the object as an owner";
 
-/// What the Roles grant that services get. Nobody may grant what they may not do, so the host has the same rights, without a use of its own.
+/// The rights in the Roles that the host creates for services. Nobody may grant rights that they lack, so the host has these too, even
+/// though it doesn't use them itself.
 fn given() -> BTreeSet<[String; 3]> {
     let roles = [access::sees_pods(Metadata::default()), access::picks_endpoints_by_leader(Metadata::default(), "", "")];
     roles.iter().flat_map(|role| granted(role["rules"].as_array().unwrap())).collect()
@@ -79,7 +80,7 @@ fn hosts_use_every_right_that_is_granted_and_are_refused_nothing() {
     }
     let refused: BTreeSet<&String> = records.iter().flat_map(|record| &record.refused).collect();
     assert!(refused.is_empty(), "refused to hosts: {refused:#?}");
-    // Some are used by tests alone that take long.
+    // Only long tests use some of the rights.
     assert!(!is_full() || unused.is_empty(), "granted, and never used: {unused:#?}");
     assert!(needless.is_empty(), "exceptions that no right needs any more: {needless:#?}");
 }

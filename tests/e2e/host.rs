@@ -1,4 +1,4 @@
-//! The host by itself: it starts, becomes ready, notices what the cluster serves, and ends.
+//! The host itself: it starts, becomes ready, notices which APIs the cluster serves, and terminates.
 
 use crate::services::{Space, fixed, with_model};
 use k8s_openapi::{
@@ -41,7 +41,7 @@ async fn a_host_that_is_ended_while_it_starts_or_plans_ends_well_and_gives_the_l
         let stopped = parts["parts"].as_array().unwrap().iter().find(|p| p["name"] == *part).unwrap().clone();
         assert_eq!(stopped["exit"], 0, "{stopped}");
     };
-    // With nothing compiled yet it takes long to start, and may lead by then.
+    // Without compiled plugins it starts slowly, and may be the leader before it is ready.
     let cache = cluster.folder("cold-cache");
     let host = Host::start(&cluster, &["--cache", cache.to_str().unwrap()]).await;
     eventually("it leads", holder).await;
@@ -63,7 +63,7 @@ async fn a_host_that_is_ended_while_it_starts_or_plans_ends_well_and_gives_the_l
     assert_eq!(holder().await, None, "the lease is given back");
 }
 
-/// How long after SIGTERM a host's Lease was free, by the clock that this process and the API server share.
+/// The time from SIGTERM until a host's Lease was free, by the clock that this process and the API server share.
 async fn released_after(cluster: &TestCluster, host: Host<'_>) -> Duration {
     let begun = Timestamp::now();
     assert_eq!(host.terminate().await, 0);
@@ -81,7 +81,7 @@ async fn released_after(cluster: &TestCluster, host: Host<'_>) -> Duration {
 #[tokio::test]
 #[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_lease_is_free_a_second_after_sigterm_at_the_latest_even_while_services_are_planned() {
-    /// A machine with other work may be late, but not each time.
+    /// On a busy machine a host may be late, but not every time.
     const TRIES: usize = 5;
     let cluster = PolicyCluster::start().await;
     let service = |number: usize| {
@@ -112,7 +112,7 @@ async fn the_lease_is_free_a_second_after_sigterm_at_the_latest_even_while_servi
 #[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_host_without_crds_or_its_namespace_says_what_is_missing_and_heals_without_a_restart() {
     let cluster = TestCluster::bare(&[]);
-    // The ServiceAccount lives in the namespace that is missing.
+    // The host's ServiceAccount would be in the missing namespace.
     let host = Host::start_as(&cluster, &cluster.kubeconfig, &[]).await;
     let says = async |what: &str| {
         eventually(&format!("it misses {what}"), async || {
@@ -145,7 +145,7 @@ async fn an_idle_host_writes_nothing_but_its_lease() {
     let of_host = || -> Vec<_> { cluster.requests().into_iter().filter(|request| request["user"]["username"] == *user).collect() };
     let is_lease = |request: &serde_json::Value| request["objectRef"]["resource"] == "leases";
     let before = of_host().len();
-    // The beats of the lease are the clock: after four of them whatever was still to do is done.
+    // The renewals of the Lease are the clock: after four of them, the host has completed its remaining work.
     eventually("the lease is renewed again and again", async || {
         (of_host().iter().skip(before).filter(|request| is_lease(request)).count() >= 4).then_some(())
     })

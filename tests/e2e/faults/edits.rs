@@ -1,4 +1,5 @@
-//! What users do while faults come: services of all kinds and shapes are made, changed and deleted, and what they are built on changes.
+//! The edits of users while faults are injected: they create, change and delete services of all kinds and shapes, and change the objects
+//! that services depend on.
 
 use crate::services::fixed;
 use kube::{
@@ -8,10 +9,10 @@ use kube::{
 use pointsman_core::resource::{INFERENCE_SERVICE, LLM_CONFIG, LLM_INFERENCE_SERVICE, Resource, SERVING_RUNTIME};
 use serde_json::{Value, json};
 
-/// How many services there are of each kind.
+/// The number of services of each kind.
 const SERVICES: usize = 6;
 
-/// An object as it is to be, or none if it is to go.
+/// The desired state of an object; `None` deletes it.
 #[derive(Clone, Debug)]
 pub(super) struct Edit {
     pub(super) resource: &'static Resource,
@@ -24,11 +25,11 @@ impl Edit {
         Self { resource, name: name.into(), body }
     }
 
-    /// Applies it in a namespace, as whatever users write with.
+    /// Writes it to a namespace with the client of a user.
     pub(super) async fn apply(&self, client: &Client, namespace: &str) {
         let api = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &self.resource.api_resource());
         let Some(body) = &self.body else {
-            // It may not have been made yet.
+            // It may not exist yet.
             api.delete(&self.name, &DeleteParams::background()).await.ok();
             return;
         };
@@ -36,7 +37,7 @@ impl Edit {
             "apiVersion": self.resource.api_version(), "kind": self.resource.kind, "metadata": {"name": self.name, "namespace": namespace},
         });
         object.as_object_mut().unwrap().extend(body.as_object().unwrap().clone());
-        // As a whole: an apply would leave empty lists of the former spec behind.
+        // Replaces the whole object: an apply would leave empty lists of the previous spec behind.
         loop {
             let version = api.get_opt(&self.name).await.unwrap().and_then(|found| found.metadata.resource_version);
             object["metadata"]["resourceVersion"] = version.clone().into();
@@ -46,7 +47,7 @@ impl Edit {
                 None => api.create(&PostParams::default(), &object).await,
             };
             match written {
-                // A host wrote its status in between, or its deletion has come to an end.
+                // A host has written the status in between, or the deletion has completed.
                 Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => {}
                 written => return drop(written.unwrap_or_else(|error| panic!("{} {}: {error}", self.resource.kind, self.name))),
             }
@@ -62,7 +63,7 @@ fn runtime(tick: u64, grouped: bool) -> Value {
     let runner = json!({"runner": container("ome-container", tick)});
     let engine = if grouped { json!({"leader": runner, "worker": runner}) } else { runner };
     json!({"spec": {
-        // The other is for those that name it.
+        // Services use the grouped runtime only if they name it.
         "supportedModelFormats": [{"modelFormat": {"name": "checkpoint"}, "autoSelect": !grouped}],
         "engineConfig": engine,
     }})
@@ -72,7 +73,7 @@ fn config(tick: u64) -> Value {
     json!({"spec": {"template": {"containers": [{"name": "main", "env": [{"name": "BASE", "value": tick.to_string()}]}]}}})
 }
 
-/// What services are built on, beside their model.
+/// The objects that services depend on, except their model.
 pub(super) fn furniture() -> Vec<Edit> {
     vec![
         Edit::new(&SERVING_RUNTIME, "runtime", Some(runtime(0, false))),
@@ -115,9 +116,9 @@ fn llm_inference_service(shape: u64, tick: u64) -> Value {
     json!({"spec": spec})
 }
 
-/// An edit that a number decides.
+/// Derives an edit from a random number.
 pub(super) fn edit(random: u64) -> Edit {
-    // One number for each question.
+    // One byte of the number for each choice.
     let part = |at: u32| (random >> (8 * at)) & 0xff;
     let (what, which, shape, tick) = (part(0), part(1) % SERVICES as u64, part(2), part(3) % 16);
     match what % 16 {

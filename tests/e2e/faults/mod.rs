@@ -1,5 +1,5 @@
-//! Two hosts behind a proxy that injects faults, while users edit services of all kinds: nobody writes while another leads, no host ends by
-//! itself, and in the end the objects are those of a run without faults.
+//! Two hosts behind proxies that inject faults, while users edit services of all kinds: only the leader writes, no host terminates by
+//! itself, and the final objects are those of a run without faults.
 
 mod edits;
 mod planted;
@@ -31,24 +31,24 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How many faults there are for each of a whole host, with that one; and the same with `--full`.
+/// The number of faults per fault of a whole host, which is included; and the same with `--full`.
 const FOR_EACH_OF_A_HOST: usize = 20;
 const FOR_EACH_OF_A_HOST_IF_FULL: usize = 50;
 
-/// How many edits come before the next look at what the hosts make of them.
+/// The number of edits before the test waits for the hosts' requests.
 const EDITS_AT_ONCE: usize = 6;
 
-/// How often users edit something after the last fault.
+/// The number of rounds of edits after the last fault.
 const ROUNDS_AFTERWARDS: usize = 8;
 
-/// The plugin of which newer versions come meanwhile.
+/// The plugin that gets new versions during the run.
 const LABELS: &str = "pointsman-example-rust-labels";
 
-/// Who holds the lease when it is taken from the leader, and for how long.
+/// The identity that takes the lease from the leader, and for how long.
 const THIEF: &str = "somebody-else";
 const THEFT_SECONDS: i32 = 3;
 
-/// What the edits of a run are decided by. Another one, given as `POINTSMAN_TEST_SEED`, makes another run.
+/// The seed of the edits. Set `POINTSMAN_TEST_SEED` for another run.
 const SEED: u64 = 20_261_123;
 
 /// A host behind its proxy.
@@ -62,9 +62,9 @@ struct Run<'a> {
     space: Space<'a>,
     faults: Arc<Faults>,
     seats: Vec<Seat<'a>>,
-    /// All that users did.
+    /// All edits so far.
     edits: Vec<Edit>,
-    /// Decides what they do.
+    /// The state of the generator of the edits.
     random: u64,
     versions: usize,
 }
@@ -92,25 +92,25 @@ impl<'a> Run<'a> {
         self.edits.push(edit);
     }
 
-    /// The next of a sequence of numbers that the seed decides.
+    /// The next number of the seed's sequence.
     fn random(&mut self) -> u64 {
         // The generator of POSIX's `drand48`, whose upper bits are good enough for a choice.
         self.random = self.random.wrapping_mul(0x5_deec_e66d).wrapping_add(11);
         self.random >> 16
     }
 
-    /// Some edits, and then what the hosts make of them.
+    /// Applies some edits, then waits for requests of the hosts.
     async fn edit(&mut self) {
         for _ in 0..EDITS_AT_ONCE {
             let random = self.random();
             self.apply(edit(random)).await;
         }
-        // Nothing may come of them, such as while nobody leads.
+        // The edits may cause no requests, for example while no host is the leader.
         let answered = self.faults.ledger.further_requests(10 * EDITS_AT_ONCE);
         timeout(Duration::from_secs(1), answered).await.ok();
     }
 
-    /// A new version of the plugin, which decides as the former one does.
+    /// Pushes a new version of the plugin with the same behaviour as the previous one.
     async fn update_policies(&mut self) {
         self.versions += 1;
         self.cluster.config_map("labels", &with_other_digest(&plugin_bytes(LABELS), self.versions)).await;
@@ -119,12 +119,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Waits until one leads, and tells which.
+    /// Waits for a leader and returns its index.
     async fn leader(&self) -> usize {
         eventually("one leads", async || self.seats.iter().position(|seat| seat.host.as_ref().is_some_and(leads))).await
     }
 
-    /// Waits until one leads that did not, while users go on.
+    /// Waits until the other host is the leader, while users continue to edit.
     async fn next_leader(&mut self, former: usize) {
         let mut tries = 0;
         while !self.seats.iter().enumerate().any(|(seat, host)| seat != former && host.host.as_ref().is_some_and(leads)) {
@@ -134,7 +134,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// A fault of a whole host.
+    /// Injects a fault of a whole host.
     async fn befall(&mut self, fault: Fault) {
         let leader = self.leader().await;
         self.faults.note(fault);
@@ -173,7 +173,7 @@ impl<'a> Run<'a> {
         Api::namespaced(self.space.0.client.clone(), HOST_NAMESPACE)
     }
 
-    /// The state of each host's process that has ended by itself.
+    /// The state of each host process that has terminated by itself.
     fn ended(&self) -> Vec<Value> {
         let status = self.cluster.control(&json!({"do": "status"})).unwrap();
         let parts = status["parts"].as_array().into_iter().flatten();
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
             .collect()
     }
 
-    /// Waits until all is applied and nothing is written any more.
+    /// Waits until everything is applied and nothing is written any more.
     async fn rests(&self, space: &Space<'_>) {
         let mut last = self.faults.ledger.writes().len();
         let mut quiet = 0;
@@ -194,14 +194,14 @@ impl<'a> Run<'a> {
             seen.note(format!("{unapplied:#?}\n{:#?}", &writes[writes.len().saturating_sub(10)..]));
             quiet = if unapplied.is_empty() && writes.len() == last { quiet + 1 } else { 0 };
             last = writes.len();
-            // Five seconds: longer than reports are gathered, and than a lease isn't renewed.
+            // Five seconds are longer than the delay of reports and than an interval between renewals of the lease.
             (quiet == 100).then_some(())
         })
         .await;
     }
 }
 
-/// A namespace with what the edits need and can't bring.
+/// A namespace with the objects that the edits need and don't create.
 async fn prepared<'a>(cluster: &'a TestCluster, what: &str) -> Space<'a> {
     let space = Space::bare(cluster, what).await;
     crate::sets::label(&space, json!({"cost-centre": "4711"})).await;
@@ -212,11 +212,11 @@ async fn prepared<'a>(cluster: &'a TestCluster, what: &str) -> Space<'a> {
 }
 
 async fn start_host<'a>(cluster: &'a TestCluster, proxy: &Proxy) -> Host<'a> {
-    // Nothing runs the pods: nobody would wait for them in vain.
+    // Nothing runs the pods, so no host may wait for a restart.
     Host::start_as(cluster, &proxy.kubeconfig, &["--pace", "0"]).await
 }
 
-/// An API server with all kinds, and what collects garbage.
+/// An API server with all kinds, and a controller manager that collects garbage.
 fn cluster() -> PolicyCluster {
     let parts = ["etcd", "apiserver", "controller-manager"].map(str::to_owned).to_vec();
     PolicyCluster::from_cluster(TestCluster::with_our_crds(Options {
@@ -226,7 +226,7 @@ fn cluster() -> PolicyCluster {
     }))
 }
 
-/// So many faults; some are of whole hosts.
+/// Injects this many faults; some affect whole hosts.
 async fn survive(number: usize) {
     let seed = std::env::var("POINTSMAN_TEST_SEED").map_or(SEED, |seed| seed.parse().unwrap());
     println!("POINTSMAN_TEST_SEED={seed}");
@@ -245,7 +245,7 @@ async fn survive(number: usize) {
         }
         left -= by_chance + 1;
     }
-    // As long as watches end again and again, everything is listed again too: what gets lost on one shows only now.
+    // While watches end again and again, everything is listed again too. Only now does an event that a watch lost show.
     for _ in 0..ROUNDS_AFTERWARDS {
         run.edit().await;
     }
@@ -266,7 +266,7 @@ async fn survive(number: usize) {
     let faulty = end_state(&run.space).await;
     assert!(!faulty.is_empty());
 
-    // Another process, which knows nothing of what the others have done, finds nothing to do.
+    // A new process without any state finds nothing to write.
     let before = run.faults.ledger.writes().len();
     for seat in [1 - leader, leader] {
         if let Some(host) = run.seats[seat].host.take() {
@@ -280,7 +280,7 @@ async fn survive(number: usize) {
     let written: Vec<_> = written.iter().filter(|(_, write)| write.contains(&run.space.0.name)).collect();
     assert!(written.is_empty(), "a host that starts afterwards finds something to write: {written:#?}");
 
-    // What users have come to, without a fault, and without what was before: nothing of that may be left.
+    // The final state of the users' objects, created without faults and without earlier states: the faulty run may have left nothing else.
     let calm = prepared(&cluster, "calmly").await;
     for edit in newest_edits(&run.edits) {
         edit.apply(&calm.0.client, &calm.0.name).await;
@@ -299,7 +299,7 @@ fn newest_edits(edits: &[Edit]) -> Vec<&Edit> {
     newest
 }
 
-/// Fails where two states differ, and tells only that.
+/// Fails if two states differ, and prints only the differences.
 fn differ(faulty: &BTreeMap<String, Value>, calm: &BTreeMap<String, Value>) {
     let text = |state: &BTreeMap<String, Value>, name: &str| state.get(name).map(|object| format!("{object:#}")).unwrap_or_default();
     let names: BTreeSet<&String> = faulty.keys().chain(calm.keys()).collect();

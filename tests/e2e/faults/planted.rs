@@ -1,4 +1,4 @@
-//! That a run with faults would notice: hosts with a bug that is planted here are caught by it.
+//! Checks that a run with faults notices bugs: each bug that is planted in a host here must be caught.
 
 use pointsman_harness::FULL;
 use pointsman_harness::{forget_our_package, target_dir, workspace};
@@ -9,13 +9,13 @@ use std::{
     process::Command,
 };
 
-/// A bug as an edit of the host's source.
+/// A bug, as an edit of the host's source.
 struct Planted {
     what: &'static str,
     file: &'static str,
     was: &'static str,
     is: &'static str,
-    /// What the run that meets it says in the end.
+    /// A part of the failure message of the run that catches it.
     caught: &'static str,
 }
 
@@ -44,13 +44,13 @@ const PLANTED: [Planted; 3] = [
     },
 ];
 
-/// The source of the host, in a folder of its own.
+/// A copy of the host's source in its own folder.
 fn source() -> PathBuf {
     let folder = target_dir().join("planted/source");
     fs::create_dir_all(&folder).unwrap();
     for entry in fs::read_dir(workspace()).unwrap().flatten() {
         if entry.path() != target_dir() && entry.file_name() != ".git" && entry.file_name() != "target" {
-            // With its times, so that cargo builds what has changed, and no more.
+            // Preserve the timestamps, so that cargo only builds what has changed.
             CommandOutput::by(Command::new("cp").arg("-a").arg(entry.path()).arg(&folder)).ok();
         }
     }
@@ -66,7 +66,7 @@ fn built(source: &Path) -> PathBuf {
     target.join("debug/pointsman")
 }
 
-/// Another host is built for each, which takes minutes.
+/// Builds a host per bug, which takes minutes.
 #[tokio::test]
 async fn a_bug_that_is_planted_in_a_host_is_caught() {
     if !is_full() {

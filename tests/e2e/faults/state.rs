@@ -1,4 +1,4 @@
-//! What a namespace comes to in the end.
+//! The final state of a namespace.
 
 use crate::services::{CHILDREN, Space, condition};
 use kube::api::ListParams;
@@ -14,7 +14,7 @@ async fn all(space: &Space<'_>, resource: &Resource) -> Vec<Value> {
     listed.items.into_iter().map(|object| serde_json::to_value(object).unwrap()).collect()
 }
 
-/// What services say that have not applied their newest state.
+/// The conditions of subjects that haven't applied their newest generation.
 pub(super) async fn unapplied(space: &Space<'_>) -> Vec<String> {
     let mut subjects = all(space, &INFERENCE_SERVICE).await;
     subjects.extend(all(space, &LLM_INFERENCE_SERVICE).await);
@@ -25,7 +25,7 @@ pub(super) async fn unapplied(space: &Space<'_>) -> Vec<String> {
     subjects.iter().filter(|subject| !applied(subject)).map(told).collect()
 }
 
-/// All that hosts have made there and said of it, without what differs from one cluster or hour to the next.
+/// Everything that hosts have written there, without parts that differ per cluster or time.
 pub(super) async fn end_state(space: &Space<'_>) -> BTreeMap<String, Value> {
     let mut state = BTreeMap::new();
     for resource in CHILDREN.into_iter().chain([&INFERENCE_SERVICE, &LLM_INFERENCE_SERVICE]) {
@@ -40,7 +40,7 @@ pub(super) async fn end_state(space: &Space<'_>) -> BTreeMap<String, Value> {
     state
 }
 
-/// An object's part that hosts have a say in.
+/// The part of an object that hosts influence.
 fn of_hosts(object: &Value) -> Option<Value> {
     let mut told = object.clone();
     let managed = object["metadata"]["managedFields"].as_array()?;
@@ -65,7 +65,7 @@ fn of_hosts(object: &Value) -> Option<Value> {
         let annotations = managed.pointer_mut("/3/f:metadata/f:annotations").and_then(Value::as_object_mut);
         annotations.map(|annotations| annotations.remove(&format!("f:{REVISIONS}")));
     }
-    // What others say of what they made of it, and what the names of namespaces are part of.
+    // Annotations of other controllers about their own objects, and hashes that include the name of the namespace.
     for annotation in ["deployment.kubernetes.io/revision", PLAN_HASH] {
         told["metadata"]["annotations"].as_object_mut().map(|annotations| annotations.remove(annotation));
     }
@@ -80,7 +80,7 @@ fn of_hosts(object: &Value) -> Option<Value> {
     Some(told)
 }
 
-/// The text without the numbers of revisions at the end of names, such as -00002.
+/// Removes the numbers of revisions at the end of names, such as -00002.
 fn without_revisions(text: &str) -> String {
     let mut parts = text.split('-');
     let mut rest = parts.next().unwrap_or_default().to_owned();
@@ -92,7 +92,7 @@ fn without_revisions(text: &str) -> String {
     rest
 }
 
-/// Removes what depends on how often a service or a runtime was edited, and when.
+/// Removes the values that depend on the number and the times of edits.
 fn forget_how_often(value: &mut Value) {
     const COUNTED: [&str; 8] = [
         "lastTransitionTime",
