@@ -10,13 +10,13 @@ use pointsman_tests::{CommandOutput, Host, PolicyCluster, TestCluster, eventuall
 use serde_json::{Value, json};
 use std::{fs, process::Command};
 
-/// Applies a folder, and takes a warning for an error.
+/// Applies a folder. A warning is an error.
 fn apply(cluster: &TestCluster, folder: &str) {
     let applied = cluster.kubectl(&["apply", "--server-side", "-k", &workspace().join(folder).to_string_lossy()]);
     assert_eq!(applied.stderr, "", "{folder}: a warning, or an error");
 }
 
-/// Waits until all pods of the host are there: Pod Security has let them in.
+/// Waits until all pods of the host exist, so Pod Security has admitted them.
 fn rolled_out(cluster: &TestCluster, folder: &str) {
     let waited = cluster.kubectl(&["rollout", "status", "deployment/pointsman", "-n", HOST_NAMESPACE, "--timeout", "600s"]);
     assert!(waited.success, "{folder}: {}", waited.stderr);
@@ -77,7 +77,7 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     install.run(&cluster, &clone).ok();
     let deployment = object(&cluster, "deployment");
     assert_eq!(deployment["spec"]["template"]["spec"]["containers"][0]["image"], "registry.example.com/pointsman:0.1.0");
-    // No container runs here: the pods' program runs as the Deployment says, beside the pods.
+    // No container runs here: the test starts the pods' program itself, with the Deployment's arguments.
     let host = Host::start_as_deployed(&cluster, &deployment).await;
     host.ready().await;
     let space = Space::on(&cluster, "first").await;
@@ -98,7 +98,7 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     assert!(left.contains("deployment.apps/chat-engine"), "what serves goes on: {left}");
     space.kubectl(&["delete", "isvc", "chat", "--timeout", "600s"]).ok();
 
-    // The CRDs are still there, and nothing else is.
+    // Only the CRDs are left.
     tokio::task::block_in_place(|| run_the_page(&cluster));
 }
 

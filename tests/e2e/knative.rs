@@ -1,4 +1,4 @@
-//! What is planned for Knative is what Knative takes, with the features that are named and none of them to spare: its own code says so.
+//! Knative accepts the objects that are planned for it, with exactly the features that the condition names: Knative's own code checks this.
 
 use crate::plans::{policies, world_of};
 use pointsman_core::{
@@ -19,7 +19,7 @@ use std::{
     process::{Child, ChildStdin, ChildStdout, Command, Stdio},
 };
 
-/// How many services are made up.
+/// The number of generated services.
 const SERVICES: usize = 600;
 
 /// Knative's own defaulting and validation.
@@ -38,7 +38,7 @@ impl Knative {
         Self { process, questions, answers }
     }
 
-    /// What it has against a service, where these features are enabled.
+    /// Knative's errors about a service if these features are enabled.
     fn errors(&mut self, service: &Value, features: &BTreeSet<String>) -> String {
         let features: BTreeMap<&String, &str> = features.iter().map(|feature| (feature, "enabled")).collect();
         writeln!(self.questions, "{}", json!({"service": service, "features": features})).unwrap();
@@ -55,7 +55,7 @@ impl Drop for Knative {
     }
 }
 
-/// The features that a message names.
+/// The features in a message.
 fn features(message: &str) -> BTreeSet<String> {
     let words = message.split([' ', ',']).map(|word| word.trim_end_matches(['.', ':']));
     words.filter(|word| word.starts_with("kubernetes.") || *word == "multi-container-probing").map(str::to_owned).collect()
@@ -71,7 +71,7 @@ async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_na
     for _ in 0..SERVICES {
         let mut service = pointsman_samples::service("chat").new_tree(&mut runner).unwrap().current();
         service["metadata"]["annotations"]["ome.io/deploymentMode"] = "Serverless".into();
-        // Beside a decoder an engine is never Serverless, and the runtimes of the context's own namespace have one.
+        // With a decoder, an engine is never Serverless, and the runtimes of the context's own namespace have one.
         service["spec"].as_object_mut().unwrap().remove("decoder");
         let world = world_of("elsewhere", &service);
         let key = ObjectKey {
@@ -82,10 +82,10 @@ async fn knative_takes_what_is_planned_for_it_with_just_the_features_that_are_na
         let snapshot = world.snapshot(&key, 0).unwrap();
         let plan = planning::plan(kinds::find(&INFERENCE_SERVICE).unwrap(), snapshot, &policies, &Settings::default());
         let accepted = plan.status.conditions.iter().find(|condition| condition.type_ == "Accepted").unwrap();
-        // A plan that is held comes to nothing.
+        // A held plan has no objects.
         let Some(objects) = plan.objects else { continue };
         let named = features(&accepted.message);
-        // Those of all components are named together.
+        // The message names the features of all components together.
         let services: Vec<Value> =
             objects.iter().filter(|object| *object.key.resource == KNATIVE_SERVICE).map(pointsman_core::plan::Object::manifest).collect();
         for made in &services {

@@ -1,4 +1,4 @@
-//! What a user sees with kubectl.
+//! The view of a user with kubectl.
 
 use crate::objects::{api_of, create};
 use pointsman_crds::KINDS;
@@ -20,7 +20,7 @@ async fn every_kind_answers_to_its_short_names_and_category() {
                 |line: &&str| line.starts_with(&format!("{} ", crd.spec.names.plural)) && line.contains(&format!(" {}/", crd.spec.group));
             let ours = wide.lines().find(is_ours).unwrap();
             assert!(ours.contains(&name), "{ours}");
-            // kubectl resolves a short name that two kinds share to the wrong one without a word.
+            // If two kinds share a short name, kubectl silently resolves it to the wrong one.
             let said = cluster.kubectl(&["get", &name, "--all-namespaces", "-o", "name"]);
             assert!(said.success && !said.stderr.contains("could also match"), "{name}: {}", said.stderr);
         }
@@ -78,7 +78,7 @@ async fn the_selectors_of_the_labels_page_find_the_page_s_objects() {
     assert_eq!(get("trainingjob", "training.ome.io/framework=pytorch"), ["bert-finetune"]);
     assert_eq!(get("benchmarkjob", "benchmark.ome.io/target-service=llama-chat"), ["performance-test"]);
     assert_eq!(get("inferenceservice", "serving.ome.io/model=another"), Vec::<String>::new());
-    // Nothing carries this label until there are objects of ours.
+    // No object has this label yet: only the objects of services get it.
     assert!(namespace.cluster.kubectl(&["get", "all", "-n", &namespace.name, "-l", "ome.io/managed-by=ome-controller"]).success);
 }
 
@@ -92,7 +92,7 @@ async fn the_columns_of_an_inference_model_are_those_of_its_page() {
     create(&api_of(&namespace.client, "InferenceModel", &namespace.name), &model).await.unwrap();
     let said = namespace.cluster.kubectl(&["get", "inferencemodels", "-n", &namespace.name]).ok();
     let rows: Vec<Vec<&str>> = said.lines().map(|line| line.split_whitespace().collect()).collect();
-    // Behind the page's columns, so that scripts find these where they were.
+    // After the page's columns, so that scripts still find those at their positions.
     assert_eq!((&rows[0][..5], &rows[0][5..]), (&["NAME", "READY", "REPLICAS", "MEMORY", "AGE"][..], &["REASON"][..]));
     assert_eq!(rows[1][..4], ["llama-2-7b", "true", "1", "16Gi"]);
 }

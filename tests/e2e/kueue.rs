@@ -1,4 +1,4 @@
-//! Jobs under Kueue itself, its webhook and its controller, built from its module. Only `--full` builds them.
+//! Jobs under the real Kueue: its webhook and its controller, built from its module. Only `--full` builds them.
 
 use crate::services::{Space, condition, own_cluster};
 use pointsman_core::resource::{BENCHMARK_JOB, JOB, POD, TRAINING_JOB};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// A queue for two CPUs and memory enough, in which what is urgent preempts the rest.
+/// A queue for two CPUs and enough memory, in which urgent jobs preempt the others.
 fn two_cpus(cluster: &TestCluster, namespace: &str) {
     let flavors = json!([{"name": "any", "resources": [{"name": "cpu", "nominalQuota": 2}, {"name": "memory", "nominalQuota": "1Ti"}]}]);
     for object in [
@@ -32,7 +32,7 @@ fn two_cpus(cluster: &TestCluster, namespace: &str) {
     }
 }
 
-/// A run of that many workers with a CPU each.
+/// A job with this many workers of one CPU each.
 fn run(labels: &Value, workers: u32) -> Value {
     let container = json!({
         "name": "trainer", "image": "registry.example.com/trainer:1.0", "command": ["torchrun", "train.py"],
@@ -47,7 +47,7 @@ fn run(labels: &Value, workers: u32) -> Value {
     })
 }
 
-/// Has the pods of a training job run on.
+/// Keeps the pods of a training job running.
 fn run_on(space: &Space<'_>, name: &str) {
     let selector = BTreeMap::from([("training.ome.io/job-name", name)]);
     space.0.cluster.behave(name, &space.0.name, &selector, Behaviour::Run).unwrap();
@@ -72,7 +72,7 @@ async fn jobs_wait_for_their_quota_are_preempted_and_go_on() {
         run_on(&space, name);
     }
 
-    // The first takes the quota, and the second waits.
+    // The first job takes the quota, and the second one is queued.
     space.create(&TRAINING_JOB, "first", run(&queued, 2)).await;
     reaches(&space, "first", "Running").await;
     space.create(&TRAINING_JOB, "second", run(&queued, 2)).await;
@@ -80,7 +80,7 @@ async fn jobs_wait_for_their_quota_are_preempted_and_go_on() {
     assert!(said.contains("the queue cpus"), "{said}");
     assert!(space.pods_with("training.ome.io/job-name=second").await.is_empty());
 
-    // What is urgent preempts it: all of its pods go, and that is no failure.
+    // An urgent job preempts the first one: all of its pods are deleted, and that isn't a failure.
     space.create(&TRAINING_JOB, "urgent", run(&json!({QUEUE: "cpus", "kueue.x-k8s.io/priority-class": "urgent"}), 1)).await;
     reaches(&space, "urgent", "Running").await;
     space.says_of(&TRAINING_JOB, "first", "Suspended", "True", "Queued").await;
@@ -90,7 +90,7 @@ async fn jobs_wait_for_their_quota_are_preempted_and_go_on() {
         space.goes(&POD, pod).await;
     }
 
-    // Each goes on once there is room, as the same run.
+    // The preempted job continues as the same run once there is enough quota.
     let worker = space.get(&JOB, "first-worker").await["metadata"]["uid"].clone();
     for pod in space.pods_with("training.ome.io/job-name=urgent").await.keys() {
         space.patch_status(&POD, pod, json!({"phase": "Succeeded"})).await;
@@ -99,7 +99,7 @@ async fn jobs_wait_for_their_quota_are_preempted_and_go_on() {
     let running = reaches(&space, "first", "Running").await;
     assert_eq!(space.get(&JOB, "first-worker").await["metadata"]["uid"], worker);
     assert!(running["status"]["startTime"].is_string(), "{:#}", running["status"]);
-    // Suspended by hand, it gives its quota to the second; resumed, it queues again.
+    // If the first job is suspended manually, the second one gets its quota. If it is resumed, it is queued again.
     space.patch(&TRAINING_JOB, "first", json!({"spec": {"suspend": true}})).await;
     reaches(&space, "second", "Running").await;
     space.patch(&TRAINING_JOB, "first", json!({"spec": {"suspend": false}})).await;
@@ -107,7 +107,7 @@ async fn jobs_wait_for_their_quota_are_preempted_and_go_on() {
     space.delete(&TRAINING_JOB, "second").await;
     reaches(&space, "first", "Running").await;
 
-    // A benchmark queues in the same way.
+    // A benchmark is queued in the same way.
     let benchmark = json!({
         "metadata": {"labels": queued},
         "spec": {

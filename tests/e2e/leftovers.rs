@@ -1,4 +1,4 @@
-//! Whatever ends us, no process of ours stays behind; and bad input ends us with a sentence.
+//! However a command of ours terminates, it leaves no process behind. On invalid input, it terminates with a one-line error.
 
 use pointsman_harness::{RUN_MARK, processes_of_run};
 use pointsman_tests::{CommandOutput, OwnClusterPermit, TestCluster, eventually, xtask};
@@ -11,11 +11,11 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A run of `cargo xtask` that can be told from all others.
+/// A run of `cargo xtask` that can be told apart from all others.
 struct Run {
     mark: String,
     command: Command,
-    /// Most start a control plane.
+    /// Most runs start a control plane.
     _place: OwnClusterPermit,
 }
 
@@ -39,7 +39,7 @@ impl Run {
         said
     }
 
-    /// Starts it and reads on until it has printed a line with `what`.
+    /// Starts it and reads its output up to a line that contains `what`.
     fn until(&mut self, what: &str) -> Running {
         let mut running = Running(self.command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap());
         let mut said = Vec::new();
@@ -74,7 +74,7 @@ impl Run {
     }
 }
 
-/// A command that is killed when the test is done with it, however the test ends.
+/// A command that is killed at the end of the test, even if the test fails.
 struct Running(Child);
 
 impl Drop for Running {
@@ -91,7 +91,7 @@ fn signal(signal: &str, pid: u32) {
 #[tokio::test]
 #[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_demo_shows_the_host_and_leaves_no_process() {
-    // Somebody else's cluster, which it must not touch.
+    // The kubeconfig of another cluster, which the demo must not use.
     let said = Run::new(&["demo", "--exit"]).env("KUBECONFIG", "/nowhere/kubeconfig").finish().ok();
     for expected in ["the host is ready", "inferenceservice.ome.io/llama-chat", "h100-0"] {
         assert!(said.contains(expected), "{expected:?} isn't in:\n{said}");
@@ -164,7 +164,7 @@ async fn a_killed_test_run_leaves_no_process() {
 const HOLDING: &str = "a_run_that_is_killed_holds_its_cluster";
 const HELD: &str = "POINTSMAN_TEST_HOLD";
 
-/// The inner half of the test above; by itself it has nothing to do.
+/// The inner half of the test above. On its own it does nothing.
 #[tokio::test]
 async fn a_run_that_is_killed_holds_its_cluster() {
     if let Some(marker) = std::env::var_os(HELD).map(PathBuf::from) {
@@ -174,7 +174,7 @@ async fn a_run_that_is_killed_holds_its_cluster() {
     }
 }
 
-/// The last line on stderr, which is the error, and nothing of a backtrace before it.
+/// The last line of stderr, which is the error. Fails if a backtrace precedes it.
 fn sentence(said: CommandOutput) -> String {
     let stderr = said.refused();
     assert!(!stderr.contains("backtrace") && !stderr.contains("panicked") && !stderr.contains("goroutine"), "{stderr}");
@@ -200,7 +200,7 @@ async fn a_taken_port_is_named() {
     assert!(said.starts_with("error: ") && said.contains(&port), "{said}");
 }
 
-/// A PATH on which everything is but `tool`.
+/// A PATH with all programs except `tool`.
 fn path_without(tool: &str) -> PathBuf {
     let folder = std::env::temp_dir().join(format!("pointsman-path-{tool}-{}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
@@ -227,7 +227,7 @@ async fn a_missing_tool_is_named_with_the_version_that_is_needed() {
     }
 }
 
-/// With a file system of our own, in a namespace of our own: it goes with the process.
+/// The small file system is mounted in a private mount namespace, so it disappears with the process.
 #[tokio::test]
 #[ignore = "long: `cargo xtask test --full` runs it"]
 async fn a_full_disk_is_named() {
@@ -236,7 +236,7 @@ async fn a_full_disk_is_named() {
         println!("skipped: this machine lets nobody have a mount namespace of their own (unshare --user --mount)");
         return;
     }
-    // The one is refused before anything is started; in the other something fills the disk while etcd starts.
+    // The smaller disk is rejected before anything starts. The larger one is filled up while etcd starts.
     let nothing = "true";
     let filler = "(until ls \"$0\"/*/*/etcd >/dev/null 2>&1; do sleep 0.05; done; dd if=/dev/zero of=\"$0/filler\" bs=1M 2>/dev/null) &";
     for (size, meanwhile) in [("256k", nothing), ("100m", filler)] {

@@ -1,4 +1,4 @@
-//! `pointsman model-agent`: models come to nodes, serve there, and go.
+//! `pointsman model-agent`: it downloads models to nodes, services use them there, and it deletes them.
 
 use crate::services::{Space, condition, fixed, home, own_cluster, simple_runtime};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Secret};
@@ -24,16 +24,16 @@ use std::{
 
 const NODES: [&str; 3] = ["l4-0", "l4-1", "cpu-1"];
 
-/// The bytes of a file of a large model.
+/// The size of a file of a large model in bytes.
 const SHARD: usize = 2 << 20;
 
-/// How many further files it has: each is a part, which one of the nodes reads from the source.
+/// The number of further files. Each is a part that one of the nodes reads from the source.
 const SHARDS: u8 = 23;
 
-/// The bytes that an agent may have in memory.
+/// The maximum memory of an agent in bytes.
 const MAX_MEMORY: u64 = 64 << 20;
 
-/// A small model: a config, and weights with a header.
+/// A small model: a configuration, and weights with a header.
 fn files(seed: u8, weights: usize) -> Vec<(&'static str, Vec<u8>)> {
     let config = json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -47,7 +47,7 @@ fn files(seed: u8, weights: usize) -> Vec<(&'static str, Vec<u8>)> {
     vec![("config.json", config.to_string().into_bytes()), ("model.safetensors", tensors)]
 }
 
-/// A model of many files.
+/// A model with many files.
 fn large_files(seed: u8) -> Vec<(String, Vec<u8>)> {
     let further = (0..SHARDS).map(|at| (format!("shard-{at}.bin"), vec![at ^ seed << 5; SHARD]));
     files(seed, SHARD).into_iter().map(|(name, bytes)| (name.to_owned(), bytes)).chain(further).collect()
@@ -59,7 +59,7 @@ fn put(server: &FileServer, folder: &str, files: &[(String, Vec<u8>)]) -> (Strin
     (server.put_folder(folder, &files), files.iter().map(|(_, bytes)| bytes.len() as u64).sum())
 }
 
-/// The condition of a model whose message has this text.
+/// Waits until the message of a model's condition `Ready` contains this text.
 async fn says(space: &Space<'_>, name: &str, text: &str) -> Value {
     let is_said = |model: &Value| condition(model, "Ready")["message"].as_str().is_some_and(|message| message.contains(text));
     space.becomes(&BASE_MODEL, name, text, is_said).await
@@ -74,7 +74,7 @@ fn storage(name: &str, uri: &str) -> Value {
     json!({"storageUri": uri, "path": format!("/mnt/models/{name}"), "nodeSelector": {"models": "yes"}})
 }
 
-/// A cluster of which three nodes are for models.
+/// A cluster with three nodes for models.
 async fn start(cluster: &TestCluster) -> (Host<'_>, Space<'_>) {
     home(cluster).await;
     ModelAgent::install(cluster);
@@ -87,7 +87,7 @@ async fn start(cluster: &TestCluster) -> (Host<'_>, Space<'_>) {
     (host, space)
 }
 
-/// Has three agents download a model, and removes it.
+/// Three agents download a model, which is then deleted.
 async fn three_nodes_read_a_source_about_once(space: &Space<'_>, server: &FileServer) {
     let (url, size) = put(server, "/shared", &large_files(2));
     server.limit(4 << 20);
@@ -103,7 +103,7 @@ async fn three_nodes_read_a_source_about_once(space: &Space<'_>, server: &FileSe
     space.goes(&BASE_MODEL, "shared").await;
 }
 
-/// Agents with nothing to do ask for nothing but what their watches take, and are small.
+/// Idle agents send no requests except their watches, and use little memory.
 async fn agents_rest(cluster: &TestCluster, agents: &[ModelAgent<'_>]) {
     let of_agents = format!("system:serviceaccount:{MODEL_AGENT_NAMESPACE}:{MODEL_AGENT_ACCOUNT}");
     eventually("agents ask nothing while the host renews its lease three times", async || {
@@ -116,14 +116,14 @@ async fn agents_rest(cluster: &TestCluster, agents: &[ModelAgent<'_>]) {
     })
     .await;
     for agent in agents {
-        // Without the pages of its program, which are many in a build for tests.
+        // Not the pages of the program itself, which are many in a debug build.
         let allocated = taken_by_part(cluster, &agent.part).allocated;
         println!("an agent that has downloaded 48 MiB has allocated {} MiB", allocated >> 20);
         assert!(allocated <= MAX_MEMORY, "{allocated}");
     }
 }
 
-/// What a model's files say where they are.
+/// The metadata of a model, inspected at its source.
 fn inspected(url: &str) -> Value {
     let arguments = ["model", "inspect", url, "--allow-loopback", "-o", "json"];
     let output = Command::new(pointsman()).args(arguments).output().unwrap();
@@ -147,13 +147,13 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     three_nodes_read_a_source_about_once(&space, &server).await;
     agents_rest(&cluster, &agents).await;
 
-    // Slowly enough that its progress can be seen, and an agent be killed meanwhile.
+    // Slow enough to observe the progress, and to kill an agent during the download.
     server.limit(256 << 10);
     let path = agents[0].root.join("llama");
     let sent = server.sent();
     let spec = json!({"spec": {"storage": storage("llama", &url)}});
     space.create(&BASE_MODEL, "llama", spec).await;
-    // It is chosen by what the files say, and by nothing else.
+    // Only the metadata from the files matches this runtime.
     let framework = json!({"name": "transformers", "version": "4.50.0", "operator": "GreaterThanOrEqual"});
     let mut runtime = simple_runtime();
     runtime["supportedModelFormats"] = json!([{
@@ -167,7 +167,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
         let map = maps.get_opt(node).await.unwrap()?;
         serde_json::from_str(map.data?.get(&entry)?).ok()
     };
-    // While it comes, its report says how far it is, and nobody takes the node for one that has it.
+    // During the download, the report contains the progress, and the label doesn't mark the node as ready.
     eventually("the progress is reported", async || {
         let report = report(NODES[0]).await?;
         (report["progress"]["totalBytes"].as_u64()? > 2 << 20 && report["status"] == "Updating").then_some(())
@@ -185,7 +185,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
             assert!(fs::read(root.join("llama").join(name)).unwrap() == *bytes, "{name} in {}", root.display());
         }
     }
-    // What the killed one had to read is read by others too, but nobody reads all.
+    // The other nodes also read the parts of the killed agent, but no node reads all parts.
     let percent = (server.sent() - sent) * 100 / size;
     println!("the source sends {percent} % of the size for three nodes, one of which was killed");
     assert!(percent < 200, "{percent}");
@@ -199,7 +199,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
         (&json!("LlamaForCausalLM"), &json!("safetensors"), &json!(2048))
     );
 
-    // Pods of a service go only where the model is.
+    // Pods of a service only run on nodes that hold the model.
     space.service("chat", json!({"model": {"name": "llama"}, "engine": fixed(1)})).await;
     space.ready("chat").await;
     let deployment = space.becomes(&DEPLOYMENT, "chat-engine", "it is there", |_| true).await;
@@ -211,7 +211,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     })
     .await;
 
-    // What is on the disk is enough for an agent that starts anew, without its source.
+    // A restarted agent reuses the files on its disk, without the source.
     first.kill();
     server.put("/llama/SHA256SUMS", "");
     let before = server.sent();
@@ -220,7 +220,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     eventually("it is Ready", async || (report(NODES[0]).await?["status"] == "Ready").then_some(())).await;
     assert_eq!(server.sent(), before);
 
-    // A file that somebody has changed is downloaded again.
+    // A file that was changed on the disk is downloaded again.
     put(&server, "/llama", &large);
     let version = fs::canonicalize(&path).unwrap();
     fs::write(version.join("model.safetensors"), "changed").unwrap();
@@ -231,14 +231,14 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     })
     .await;
 
-    // A node that isn't selected any more gets no pods, and the files stay for a while.
+    // A node that is no longer selected gets no pods. Its files stay for a while.
     cluster.kubectl(&["label", "node", NODES[0], "models-"]).ok();
     eventually("its label is gone", async || label(&client, NODES[0], &key).await.is_none().then_some(())).await;
     assert!(path.exists());
     cluster.kubectl(&["label", "node", NODES[0], "models=yes"]).ok();
     eventually("it is back", async || (label(&client, NODES[0], &key).await.as_deref() == Some("Ready")).then_some(())).await;
 
-    // With the model its files go, and nothing else.
+    // The files are deleted with the model, and nothing else is.
     let foreign = first.root.join("foreign");
     fs::write(&foreign, "somebody else's").unwrap();
     space.delete(&BASE_MODEL, "llama").await;
@@ -248,7 +248,7 @@ async fn a_model_comes_to_its_nodes_serves_there_and_goes() {
     assert_eq!(fs::read_to_string(&foreign).unwrap(), "somebody else's");
     assert_eq!((label(&client, NODES[0], &key).await, report(NODES[0]).await), (None, None));
 
-    // The report goes with the node.
+    // The report is deleted with the node.
     Api::<Node>::all(client.clone()).delete(NODES[0], &DeleteParams::default()).await.unwrap();
     eventually("the report is gone", async || maps.get_opt(NODES[0]).await.unwrap().is_none().then_some(())).await;
 }
@@ -266,7 +266,7 @@ async fn what_fails_is_said_and_passes_once_it_is_repaired() {
     let secrets = Api::<Secret>::namespaced(client.clone(), &space.0.name);
     let token = |token: &str| json!({"metadata": {"name": "source"}, "stringData": {"token": token}});
 
-    // The Secret isn't there; then it may not be read; then its token is wrong.
+    // First the agent may not read the Secret, then it doesn't exist, then its token is wrong.
     server.require(Some("Bearer right"));
     let mut spec = json!({"spec": {"storage": storage("secret", &url)}});
     spec["spec"]["storage"]["key"] = "source".into();
@@ -284,7 +284,7 @@ async fn what_fails_is_said_and_passes_once_it_is_repaired() {
     says(&space, "secret", "1 of 3 selected nodes hold the model").await;
     server.require(None);
 
-    // A source that is gone in the middle, one whose bytes aren't those of its list, and a disk that is too small.
+    // A source that disconnects, one whose file doesn't match its checksum, and a model that is too large.
     server.break_after(Some(100_000));
     space.create(&BASE_MODEL, "gone", json!({"spec": {"storage": storage("gone", &server.put_folder("/gone", &files(3, 1 << 20)))}})).await;
     let wrong = server.put_folder("/wrong", &files(4, 1000));
@@ -323,7 +323,7 @@ async fn a_token_of_one_node_s_agent_writes_nothing_of_another_node() {
         patched.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let label = |value: usize| json!({"metadata": {"labels": {"models.ome.io/clusterbasemodel.a": value.to_string()}}});
-    // Policies take effect a moment after they are made.
+    // A policy takes effect a moment after it is created.
     let attempts = AtomicUsize::new(0);
     eventually("the policy holds", async || {
         let refused = patch(&agent, NODES[1], label(attempts.fetch_add(1, Ordering::Relaxed))).await;

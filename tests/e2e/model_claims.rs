@@ -1,4 +1,4 @@
-//! Models on PersistentVolumeClaims: a Job inspects them where the claim can be mounted. The test plays the kubelet of its pods.
+//! Models on PersistentVolumeClaims: a Job that mounts the claim inspects them. The test acts as the kubelet of the Job's pods.
 
 use crate::{
     model_nodes::explains,
@@ -37,7 +37,7 @@ async fn create_claim(space: &Space<'_>, name: &str) {
     claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
 }
 
-/// Runs what the container of the next inspection runs, with this folder as the claim, as a kubelet does. Returns the Job.
+/// Runs the command of the next inspection's container with this folder as the claim, as a kubelet would. Returns the name of the Job.
 async fn run_inspection(cluster: &TestCluster, space: &Space<'_>, claim: &Path) -> String {
     let (name, pod) = eventually("a pod of an inspection is on a node", async || {
         let mut pods = space.pods_with(LABEL).await.into_iter();
@@ -69,11 +69,11 @@ async fn run_inspection(cluster: &TestCluster, space: &Space<'_>, claim: &Path) 
     pod["metadata"]["labels"]["job-name"].as_str().unwrap().to_owned()
 }
 
-/// The image is that of the host's pod, if no flag specifies it.
+/// If no flag specifies the image, it is that of the host's own pod.
 pub(crate) async fn are_inspected_in_the_host_s_image(cluster: &TestCluster, space: &Space<'_>, host: &str) {
     space.create(&BASE_MODEL, "on-claim", json!({"spec": {"storage": {"storageUri": "pvc://absent/llama"}}})).await;
     explains(space, "on-claim", "ImageUnknown", "set the host's flag --model-inspect-image").await;
-    // The namespace is one of restricted pods.
+    // The namespace enforces the restricted Pod Security profile.
     let security = json!({"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}});
     let container = |name: &str, image: &str| json!({"name": name, "image": image, "securityContext": security});
     let pod = json!({
@@ -90,16 +90,16 @@ pub(crate) async fn are_inspected_in_the_host_s_image(cluster: &TestCluster, spa
     space.delete(&BASE_MODEL, "on-claim").await;
 }
 
-/// Of models on claims, on a host with the flags for it.
+/// Inspects models on claims, with a host that has the flags for it.
 pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     let selector = BTreeMap::from([("pointsman.dev/model-inspection", "true")]);
     cluster.behave("claims", &space.0.name, &selector, Behaviour::Pending).unwrap();
     let folder = std::env::temp_dir().join(format!("pointsman-claim-{}", space.0.name));
-    // A run that failed has left it.
+    // A failed run may have left it behind.
     fs::remove_dir_all(&folder).ok();
     fs::create_dir_all(&folder).unwrap();
 
-    // What its pod waits for is said of the model.
+    // The model's condition names the reason why the Job's pod is pending.
     let spec = json!({"modelFormat": {"name": "checkpoint"}, "storage": {"storageUri": "pvc://models/llama"}});
     space.create(&BASE_MODEL, "claimed", json!({ "spec": spec })).await;
     let waits = explains(space, "claimed", "Inspecting", r#"persistentvolumeclaim "models" not found"#).await;
@@ -107,7 +107,7 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     space.service("from-claim", json!({"model": {"name": "claimed"}, "engine": fixed(1)})).await;
     space.says("from-claim", "ModelReady", "False", "ModelNotReady").await;
 
-    // A claim without the files is a failure with its reason.
+    // If the claim lacks the files, the inspection fails with the reason.
     create_claim(space, "models").await;
     let job = run_inspection(cluster, space, &folder).await;
     let failed = explains(space, "claimed", "InspectionFailed", "/llama: No such file or directory").await;
@@ -118,7 +118,7 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
         "Kubernetes deletes it, and the leader creates the next one"
     );
 
-    // Whoever deletes the Job has the claim read again.
+    // If a user deletes the Job, the claim is read again.
     fs::create_dir(folder.join("llama")).unwrap();
     let config = json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -131,8 +131,8 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     let filled = space.becomes(&BASE_MODEL, "claimed", "its spec is filled in", |model| model["spec"]["maxTokens"] == 131_072).await;
     assert_eq!((&filled["spec"]["modelParameterSize"], &filled["spec"]["modelFormat"]["name"]), (&json!("8.03B"), &json!("checkpoint")));
     space.says("from-claim", "ModelReady", "True", "ModelReady").await;
-    // What was found stays when the Job goes; who wants the claim to be read again says so. The host may have deleted it already: its pod seems to
-    // go on while the Job controller is late.
+    // The result stays if the Job is deleted; a new inspection must be requested. The host may have deleted the Job already, because the
+    // pod seems to run until the Job controller notices its end.
     cluster.kubectl(&["delete", "job", &job, "-n", &space.0.name, "--ignore-not-found"]).ok();
     space.goes(&JOB, &job).await;
     let known = space.get(&BASE_MODEL, "claimed").await;
@@ -148,7 +148,7 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     assert!(space.find(&JOB, &job).await.is_none());
     let job = again;
 
-    // Another place is read by another Job, and what is wrong with it is said.
+    // Another path gets another Job, and its errors are reported.
     fs::create_dir(folder.join("empty")).unwrap();
     space.patch(&BASE_MODEL, "claimed", json!({"spec": {"storage": {"storageUri": "pvc://models/empty"}}})).await;
     space.goes(&JOB, &job).await;
@@ -157,7 +157,7 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     space.patch(&BASE_MODEL, "claimed", json!({"spec": {"storage": {"storageUri": "pvc://elsewhere:models/llama"}}})).await;
     explains(space, "claimed", "ClaimOfAnotherNamespace", "create a ClusterBaseModel").await;
 
-    // A model of the whole cluster is inspected in the claim's namespace.
+    // A ClusterBaseModel is inspected in the claim's namespace.
     let models = Api::<DynamicObject>::all_with(space.0.client.clone(), &CLUSTER_BASE_MODEL.api_resource());
     let shared = |uri: &str| {
         let spec = json!({"storage": {"storageUri": uri}});
@@ -175,7 +175,7 @@ pub(crate) async fn are_inspected(cluster: &TestCluster, space: &Space<'_>) {
     .await;
     models.delete("shared", &DeleteParams::default()).await.unwrap();
 
-    // A model that somebody declares to be ready isn't inspected any more.
+    // A model that a user marks as ready is no longer inspected.
     space.create(&BASE_MODEL, "by-hand", json!({"spec": {"storage": {"storageUri": "pvc://absent/llama"}}})).await;
     explains(space, "by-hand", "Inspecting", r#"persistentvolumeclaim "absent" not found"#).await;
     let pods = space.pods_with(LABEL).await;

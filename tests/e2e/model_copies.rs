@@ -1,4 +1,4 @@
-//! Models that only some of the nodes hold which they select: the policies at scheduling-scoring choose these.
+//! Models that only some of their selected nodes hold: the policies at scheduling-scoring choose these nodes.
 
 use crate::{
     model_nodes::{explains, report, reports_are_read},
@@ -15,7 +15,7 @@ use pointsman_tests::{Host, PolicyCluster};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Two nodes of each of two zones. One of each has fewer accelerators, and the last is the cheapest.
+/// Two nodes in each of two zones. In each zone one has fewer accelerators; the last node is the cheapest.
 fn nodes() -> Value {
     let node = |name: &str, zone: &str, gpus: u32, price: &str| {
         let labels = json!({"pool": "copies", "topology.kubernetes.io/zone": zone, "pointsman.dev/price": price});
@@ -51,7 +51,7 @@ async fn policies_choose_the_nodes_of_a_model_s_copies_and_what_is_chosen_stays(
     let space = Space::bare(&cluster, "copies").await;
     let key = |name: &str| format!("{}.basemodel.{name}", space.0.name);
 
-    // One in each zone, where the most accelerators are free.
+    // One node per zone: the one with the most free accelerators.
     create(&space, "spread", "2").await;
     has_copies_on(&space, "spread", &["a-large", "b-large"]).await;
     explains(&space, "spread", "NoAgent", "from the 2 selected nodes (a-large, b-large)").await;
@@ -60,11 +60,11 @@ async fn policies_choose_the_nodes_of_a_model_s_copies_and_what_is_chosen_stays(
     }
     explains(&space, "spread", "NodesReady", "2 of 2 selected nodes hold the model.").await;
 
-    // A copy whose node is gone comes to another node of the zone that lacks one.
+    // If the node of a copy disappears, the copy moves to another node of the zone that lacks one.
     Api::<Node>::all(space.0.client.clone()).delete("a-large", &DeleteParams::default()).await.unwrap();
     has_copies_on(&space, "spread", &["a-small", "b-large"]).await;
 
-    // Another policy chooses for later models; what is chosen stays.
+    // Another policy chooses the nodes of later copies. Existing choices stay.
     let bytes = builtin::find("scheduling-scoring").unwrap().bytes;
     cluster.config_map("cheap-nodes", bytes).await;
     let more = json!({"mode": "Replace", "order": 200, "strategy": {"type": "Immediate"}, "config": {"nodePlacement": {"price": 1000}}});
@@ -75,7 +75,7 @@ async fn policies_choose_the_nodes_of_a_model_s_copies_and_what_is_chosen_stays(
     space.patch(&BASE_MODEL, "spread", json!({"metadata": {"annotations": {COPIES: "3"}}})).await;
     has_copies_on(&space, "spread", &["a-small", "b-large", "b-small"]).await;
 
-    // Of too many those stay that hold it, and more than there are nodes wait for one.
+    // If there are too many copies, the nodes that hold the model stay. Copies without a node are reported.
     space.patch(&BASE_MODEL, "spread", json!({"metadata": {"annotations": {COPIES: "1"}}})).await;
     has_copies_on(&space, "spread", &["b-large"]).await;
     space.patch(&BASE_MODEL, "spread", json!({"metadata": {"annotations": {COPIES: "4"}}})).await;
@@ -83,7 +83,7 @@ async fn policies_choose_the_nodes_of_a_model_s_copies_and_what_is_chosen_stays(
 
     create(&space, "mistaken", "two").await;
     explains(&space, "mistaken", "InvalidCopies", "The annotation pointsman.dev/copies is \"two\": set a number from 1 to 64").await;
-    // Who writes the names chooses.
+    // A user who writes the node names takes the choice over.
     let by_hand = json!({"metadata": {"annotations": {COPIES: "1", COPY_NODES: "a-small"}}});
     space.patch(&BASE_MODEL, "mistaken", by_hand).await;
     explains(&space, "mistaken", "NoAgent", "from the 1 selected node (a-small)").await;

@@ -1,4 +1,4 @@
-//! What nodes have of a model: reported as OME's agents report it, written into the model by the leader, and followed by services.
+//! The state of a model on its nodes: OME's agents report it, the leader writes it to the model, and services follow it.
 
 use crate::{
     model_claims,
@@ -15,16 +15,16 @@ use pointsman_harness::workspace;
 use pointsman_tests::{Host, TestCluster, eventually};
 use serde_json::{Value, json};
 
-/// The flag that has a host write what agents report.
+/// The flag that makes a host write the reports of agents to models.
 const REPORTS: [&str; 2] = ["--model-agent-namespace", MODEL_AGENT_NAMESPACE];
 
-/// Gives hosts the right to read what agents report, and returns the flags by which they do.
+/// Grants hosts the right to read the agents' reports, and returns the flags for it.
 pub(crate) fn reports_are_read(cluster: &TestCluster) -> [&'static str; 2] {
     cluster.kubectl(&["apply", "-k", workspace().join("deploy").join(MODEL_REPORTS).to_str().unwrap()]).ok();
     REPORTS
 }
 
-/// The ConfigMap of a node's agent, with its reports by the models' keys.
+/// Writes the ConfigMap of a node's agent, with its reports by the models' keys.
 pub(crate) fn report(cluster: &TestCluster, node: &str, reports: &[(&str, Value)]) {
     let data: serde_json::Map<String, Value> = reports.iter().map(|(key, report)| ((*key).to_owned(), report.to_string().into())).collect();
     let map = json!({
@@ -39,7 +39,7 @@ pub(crate) fn report(cluster: &TestCluster, node: &str, reports: &[(&str, Value)
     cluster.apply(&map).ok();
 }
 
-/// Waits until the model's condition has this reason, and this in its message.
+/// Waits until the model's condition has this reason and a message with this text.
 pub(crate) async fn explains(space: &Space<'_>, name: &str, reason: &str, text: &str) -> Value {
     let explained = |model: &Value| {
         let ready = condition(model, "Ready");
@@ -48,7 +48,7 @@ pub(crate) async fn explains(space: &Space<'_>, name: &str, reason: &str, text: 
     space.becomes(&BASE_MODEL, name, &format!("{reason}: {text}"), explained).await
 }
 
-/// A ClusterBaseModel is written as a BaseModel is.
+/// A ClusterBaseModel is written in the same way as a BaseModel.
 async fn cluster_model_is_written(cluster: &TestCluster, space: &Space<'_>, config: &Value) {
     let api = Api::<DynamicObject>::all_with(space.0.client.clone(), &CLUSTER_BASE_MODEL.api_resource());
     let shared = json!({
@@ -80,7 +80,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
     let space = Space::on(&cluster, "reported").await;
     let key = |name: &str| format!("{}.basemodel.{name}", space.0.name);
 
-    // Of the model that is there by hand no agent says anything, so it stays.
+    // No agent reports on the model whose state the test set, so the state stays.
     space.serves("by-hand", with_model(json!({"engine": fixed(1)}))).await;
 
     let storage =
@@ -131,11 +131,11 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
         (&spec["modelFormat"], &spec["maxTokens"], &spec["modelCapabilities"]),
         (&json!({"name": "checkpoint"}), &json!(131_072), &json!(["TEXT_TO_TEXT"]))
     );
-    // The service goes on, with nobody touching it.
+    // The service becomes Ready without an edit.
     space.says("chat", "ModelReady", "True", "ModelReady").await;
     space.becomes(&DEPLOYMENT, "chat-engine", "it is there", |_| true).await;
 
-    // Whoever sets a field has it for good.
+    // A field that a user has set stays the user's.
     let mine = json!({"apiVersion": "ome.io/v1beta1", "kind": "BaseModel", "metadata": {"name": "llama", "namespace": space.0.name}, "spec": {"maxTokens": 4096}});
     let params = PatchParams::apply("a-user").force();
     space.api(&BASE_MODEL).patch("llama", &params, &Patch::Apply(mine)).await.unwrap();
@@ -145,7 +145,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
 
     cluster_model_is_written(&cluster, &space, &config).await;
 
-    // Another leader finds nothing to write.
+    // A new leader finds nothing to write.
     host.stop();
     let before = space.get(&BASE_MODEL, "llama").await;
     let host = Host::start(&cluster, &[&REPORTS[..], &["--identity", "pointsman-0"]].concat()).await;
@@ -155,7 +155,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
     let after = space.get(&BASE_MODEL, "llama").await;
     assert_eq!(before["metadata"]["resourceVersion"], after["metadata"]["resourceVersion"], "{after:#}");
 
-    // What an agent has reported of a node that is gone counts for nothing.
+    // An agent's report about a deleted node is ignored.
     let nodes = Api::<Node>::all(space.0.client.clone());
     for node in ["l4-0", "cpu-1"] {
         nodes.delete(node, &DeleteParams::default()).await.unwrap();
@@ -163,7 +163,7 @@ async fn what_agents_report_becomes_a_model_s_status_and_spec_and_its_services_f
     let gone = explains(&space, "llama", "DownloadFailed", "It failed on l4-1: the disk is full.").await;
     assert_eq!((&gone["status"]["state"], &gone["status"]["nodesReady"]), (&json!("Failed"), &json!([])));
 
-    // It stays until the agents of living nodes have deleted its files.
+    // The model is deleted once the agents of existing nodes have deleted its files.
     space.delete(&BASE_MODEL, "llama").await;
     let deleted = space.get(&BASE_MODEL, "llama").await;
     assert!(deleted["metadata"]["deletionTimestamp"].is_string());

@@ -1,4 +1,4 @@
-//! The simulated model server: its engine in a time of its own, and its API as clients and endpoint pickers see it.
+//! The simulated model server: its engine in simulated time, and its API for clients and endpoint pickers.
 
 use pointsman_harness::{http_get, http_request};
 use pointsman_tests::{
@@ -17,7 +17,7 @@ const ANY_PORT: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// Blocks of four tokens, sixteen bytes each; two requests at once.
+/// Blocks of four tokens with sixteen bytes each, and two concurrent requests.
 fn small() -> EngineSettings {
     EngineSettings { max_num_seqs: 2, blocks: 8, block_size: 4, prefill_us_per_token: 10, decode_us: 100, decode_us_per_running: 10 }
 }
@@ -26,7 +26,7 @@ fn engine_request(id: u64, prompt: &str, max_tokens: usize) -> EngineRequest {
     EngineRequest { id, model: 0, prompt: prompt.as_bytes().to_vec(), max_tokens }
 }
 
-/// Runs an engine until nothing happens any more.
+/// Runs an engine until it is idle.
 fn drain(engine: &mut ModelEngine) -> Vec<EngineEvent> {
     let mut events = Vec::new();
     while let Some(at) = engine.next_event() {
@@ -35,7 +35,7 @@ fn drain(engine: &mut ModelEngine) -> Vec<EngineEvent> {
     events
 }
 
-/// How many tokens of a request's prompt were cached.
+/// The number of cached tokens of a request's prompt.
 fn cached(events: &[EngineEvent], id: u64) -> Option<usize> {
     events.iter().filter(|event| event.id == id).find_map(|event| match event.progress {
         Progress::Started { cached_tokens, .. } => Some(cached_tokens),
@@ -52,8 +52,8 @@ fn prefills_follow_each_other_and_running_requests_share_steps() {
     assert_eq!((engine.counts().running, engine.counts().waiting), (1, 2));
     let events = drain(&mut engine);
     let times: Vec<(u64, u64)> = events.iter().map(|event| (event.at, event.id)).collect();
-    // The first starts; it has its first token after its prefill, the second after its own. The first one's next token is from a step that
-    // began without the second, whose next is from the step after that. The third waits for a seat until then.
+    // The first request gets its first token after its prefill, and the second one after its own. The first one's next token comes from a
+    // step that began without the second one, whose next token comes from the step after that. Until then the third request is queued.
     assert_eq!(times, [(0, 0), (40, 0), (40, 1), (80, 1), (150, 0), (150, 2), (190, 2), (260, 1), (370, 2)]);
     assert!(matches!(events.last().unwrap().progress, Progress::Token { number: 1, is_last: true }));
     assert_eq!((engine.counts().running, engine.counts().cache_usage), (0, 0.0));
@@ -67,12 +67,12 @@ fn prefixes_are_cached_for_their_model_until_the_room_is_needed() {
     drain(&mut engine);
     engine.arrive(1000, engine_request(1, &format!("{shared}two"), 1)).unwrap();
     engine.arrive(1000, EngineRequest { model: 1, ..engine_request(2, &format!("{shared}one"), 1) }).unwrap();
-    // Its last token is always computed, so that a block of it isn't taken from the cache.
+    // The last token is always computed, so its block isn't taken from the cache.
     engine.arrive(1000, engine_request(3, shared, 1)).unwrap();
     let events = drain(&mut engine);
     assert_eq!([1, 2, 3].map(|id| cached(&events, id)), [Some(8), Some(0), Some(4)]);
     assert_eq!((engine.counts().prefix_queries, engine.counts().prefix_hits), (9 + 9 + 9 + 8, 12));
-    // All eight blocks: what is cached goes.
+    // This request needs all eight blocks, so the cache is evicted.
     engine.arrive(5000, engine_request(4, &"x".repeat(7 * 16), 4)).unwrap();
     drain(&mut engine);
     engine.arrive(9000, engine_request(5, &format!("{shared}two"), 1)).unwrap();
@@ -89,7 +89,7 @@ fn requests_wait_for_blocks_and_leave_when_they_are_cancelled() {
     engine.arrive(0, engine_request(1, &"y".repeat(16), 4)).unwrap();
     engine.arrive(0, engine_request(2, &"z".repeat(16), 12)).unwrap();
     engine.advance(90);
-    // Six blocks are held, and the second request holds the others; the third has a seat only later, and its blocks.
+    // The first request holds six blocks and the second one the others. The third one gets its slot and its blocks only later.
     assert_eq!((engine.counts().running, engine.counts().waiting, engine.counts().cache_usage), (2, 1, 1.0));
     engine.cancel(100, 1);
     assert_eq!((engine.counts().running, engine.counts().waiting), (1, 1));
@@ -100,7 +100,7 @@ fn requests_wait_for_blocks_and_leave_when_they_are_cancelled() {
     assert!(drain(&mut engine).iter().all(|event| event.id != 9));
 }
 
-/// Requests of many sizes that share prefixes, some of which are cancelled.
+/// Requests of many sizes that share prefixes. Some of them are cancelled.
 fn random_run(seed: u64) -> Vec<EngineEvent> {
     let mut state = seed;
     let mut below = |limit: u64| {
@@ -212,12 +212,12 @@ async fn a_server_shows_its_load_and_ends_with_its_connections() {
     assert_eq!(http_get(&again.address().to_string(), "/health").unwrap().0, 200);
 }
 
-/// Whether a request to the adapter is answered.
+/// Whether a request to the adapter succeeds.
 fn post_quietly(address: SocketAddr) -> bool {
     http_request(&address.to_string(), "POST", "/v1/completions", r#"{"model": "sql", "prompt": "a"}"#).is_ok()
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Killed(Child);
 
 impl Drop for Killed {

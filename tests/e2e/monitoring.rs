@@ -1,4 +1,4 @@
-//! The alerts and the dashboard, by Prometheus' own promtool.
+//! The alerts and the dashboard, checked with Prometheus' promtool.
 
 use pointsman_core::resource::INFERENCE_SERVICE;
 use pointsman_harness::{cluster_dir, workspace};
@@ -6,7 +6,7 @@ use pointsman_tests::{CommandOutput, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, fs, path::Path, process::Command};
 
-/// What two hosts tell while all is well, a value a minute for three hours. Time begins at 0 here.
+/// The metrics of two healthy hosts, one value per minute for three hours. Time starts at 0.
 const WELL: [(&str, &str); 20] = [
     (r#"up{job="pointsman",pod="a"}"#, "1x180"),
     (r#"pointsman_leader{job="pointsman",pod="a"}"#, "1x180"),
@@ -27,11 +27,11 @@ const WELL: [(&str, &str); 20] = [
     (r#"controller_runtime_webhook_latency_seconds_bucket{job="pointsman",webhook="/validate",le="0.01"}"#, "0+10x180"),
     (r#"controller_runtime_webhook_latency_seconds_bucket{job="pointsman",webhook="/validate",le="5"}"#, "0+10x180"),
     (r#"controller_runtime_webhook_latency_seconds_bucket{job="pointsman",webhook="/validate",le="+Inf"}"#, "0+10x180"),
-    // Thirty days on.
+    // Thirty days later.
     (r#"pointsman_webhook_certificate_expiry_timestamp_seconds{job="pointsman",pod="a"}"#, "2592000x180"),
 ];
 
-/// What goes wrong, as the number of a series above and its values: each raises that alert and no other.
+/// Failures, as the index of a series above and its values: each raises this alert and no other.
 const WRONG: [(&str, usize, &str); 15] = [
     ("PointsmanDown", 0, "0x180"),
     ("PointsmanNoLeader", 1, "0x180"),
@@ -126,7 +126,7 @@ async fn the_api_server_counts_the_calls_of_the_webhook_that_fail_as_the_alert_e
         "apiVersion": INFERENCE_SERVICE.api_version(), "kind": INFERENCE_SERVICE.kind, "metadata": {"name": "chat", "namespace": "default"},
         "spec": {"model": {"name": "llama"}},
     });
-    // The API server learns of the configuration by a watch of its own.
+    // The API server learns about the configuration by its own watch.
     let fails = async || {
         cluster.apply(&service).ok();
         cluster.kubectl(&["delete", "inferenceservice", "chat"]).ok();

@@ -1,4 +1,4 @@
-//! A host that serves some namespaces only, with rights in these alone.
+//! A host that serves only some namespaces, with rights only in these.
 
 use crate::services::{LastSeen, Space, fixed, with_model};
 use pointsman::permissions::is_read_everywhere;
@@ -12,7 +12,7 @@ use pointsman_tests::{Host, TestCluster, TestNamespace, eventually, grants::host
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// One of the namespaces that `deploy/overlays/namespaced` names, or another.
+/// Creates one of the namespaces that `deploy/overlays/namespaced` names, or another one.
 async fn space<'a>(cluster: &'a TestCluster, name: &str) -> Space<'a> {
     cluster.kubectl(&["create", "namespace", name]).ok();
     let space = Space(TestNamespace { cluster, client: cluster.client().await, name: name.to_owned() });
@@ -20,7 +20,7 @@ async fn space<'a>(cluster: &'a TestCluster, name: &str) -> Space<'a> {
     space
 }
 
-/// What the host requested: the namespaces, and the kinds that it requested in all namespaces at once.
+/// The requests of the host: their namespaces, and the kinds that it requested in all namespaces at once.
 fn requested(cluster: &TestCluster) -> (BTreeSet<String>, BTreeSet<String>) {
     let (mut namespaces, mut everywhere) = (BTreeSet::new(), BTreeSet::new());
     for request in cluster.requests().into_iter().filter(|request| request["user"]["username"] == *host_user()) {
@@ -50,7 +50,7 @@ async fn a_host_of_some_namespaces_serves_these_and_reads_no_others() {
     let deployment = cluster.kubectl(&["get", "deployment", "pointsman", "-n", HOST_NAMESPACE, "-o", "json"]).ok();
     let host = Host::start_as_deployed(&cluster, &serde_json::from_str(&deployment).unwrap()).await;
     host.ready().await;
-    // Under the same name, and in the namespace that was listed before the other one.
+    // Both services have the same name, and the namespaces are listed one after the other.
     for space in [&team_a, &team_b] {
         space.service("chat", with_model(json!({"engine": fixed(1)}))).await;
         space.ready("chat").await;

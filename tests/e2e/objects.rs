@@ -13,7 +13,7 @@ fn served(kind: &str) -> &'static Served {
     KINDS.iter().find(|served| (served.resource)().kind == kind).unwrap_or_else(|| panic!("there is no kind {kind}"))
 }
 
-/// The API of a kind; in `namespace` where the kind has namespaces.
+/// The API of a kind, in `namespace` if the kind is namespaced.
 pub(crate) fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<DynamicObject> {
     let served = served(kind);
     let resource = (served.resource)();
@@ -24,13 +24,13 @@ pub(crate) fn api_of(client: &Client, kind: &str, namespace: &str) -> Api<Dynami
     }
 }
 
-/// Our type's view of an object: what it keeps of it.
+/// An object after a round trip through our type.
 pub(crate) fn read(object: &Value) -> serde_json::Result<Value> {
     let kind = object["kind"].as_str().unwrap_or_default();
     (served(kind).read)(object.clone())
 }
 
-/// Creates an object, its status too, and returns it as it is stored.
+/// Creates an object with its status, and returns the stored object.
 pub(crate) async fn create(api: &Api<DynamicObject>, object: &Value) -> kube::Result<Value> {
     let made = api.create(&PostParams::default(), &serde_json::from_value(object.clone()).unwrap()).await?;
     let Some(status) = object.get("status") else { return Ok(serde_json::to_value(made).unwrap()) };
@@ -43,25 +43,25 @@ pub(crate) async fn delete(api: &Api<DynamicObject>, object: &Value) {
     api.delete(object["metadata"]["name"].as_str().unwrap(), &DeleteParams::default()).await.unwrap();
 }
 
-/// What is asked of the API server.
+/// A request to the API server.
 pub(crate) enum Wish {
-    /// That an object is made.
+    /// Creates the object.
     Make(PostParams),
-    /// That one that is there becomes so.
+    /// Changes an existing object.
     Change(PatchParams),
 }
 
-/// What the API server answers.
+/// The response of the API server.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) success: bool,
-    /// What it warns of.
+    /// The texts of the warnings.
     pub(crate) warnings: Vec<String>,
     /// The object, or a Status.
     pub(crate) body: Value,
 }
 
-/// Asks for an object as it is written here. The types of a client would put it in order before.
+/// Sends an object exactly as it is written here: a client's types would normalize it first.
 pub(crate) async fn ask(client: &Client, namespace: &str, object: &Value, wish: &Wish) -> Answer {
     let [kind, name] = [&object["kind"], &object["metadata"]["name"]].map(|text| text.as_str().unwrap_or_default());
     let requests = Request::new(api_of(client, kind, namespace).resource_url());
@@ -78,7 +78,7 @@ pub(crate) async fn ask(client: &Client, namespace: &str, object: &Value, wish: 
     Answer { success, warnings, body }
 }
 
-/// The text of a Warning header: `299 - "text"`, where a backslash stands before quotes and backslashes.
+/// The text of a Warning header: `299 - "text"`, in which a backslash precedes quotes and backslashes.
 fn unquoted(header: &[u8]) -> String {
     let header = String::from_utf8_lossy(header);
     let quoted = header.strip_prefix("299 - \"").and_then(|rest| rest.strip_suffix('"')).unwrap_or_else(|| panic!("{header}"));

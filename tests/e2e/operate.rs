@@ -1,4 +1,4 @@
-//! What the guides for operators say: a backup restores an installation, the log level changes, and no command is left that no test runs.
+//! The guides for operators: a backup restores an installation, the log level changes, and every command is run by a test.
 
 use crate::services::{Space, fixed, with_model};
 use k8s_openapi::api::core::v1::Namespace;
@@ -25,7 +25,7 @@ use std::{
     process::Command,
 };
 
-/// What the example plugin takes from a namespace to its pods.
+/// The label that the example plugin copies from a namespace to its pods.
 const LABEL: &str = "cost-centre";
 
 fn get(cluster: &TestCluster, args: &[&str]) -> Vec<Value> {
@@ -33,14 +33,14 @@ fn get(cluster: &TestCluster, args: &[&str]) -> Vec<Value> {
     list["items"].as_array().cloned().unwrap()
 }
 
-/// The pods with their uids, each with what the plugin has put on it.
+/// The uids of the pods, each with the label of the plugin.
 fn pods(space: &Space<'_>) -> BTreeSet<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let pods = get(space.0.cluster, &["pods", "-n", &space.0.name]);
     pods.iter().map(|pod| (text(&pod["metadata"]["uid"]), text(&pod["metadata"]["labels"][LABEL]))).collect()
 }
 
-/// The digests of the sets that hosts call active.
+/// The digests of the active sets.
 fn active(cluster: &TestCluster) -> Vec<Value> {
     let sets = get(cluster, &["policysets"]);
     sets.into_iter().filter(|set| set["status"]["phase"] == "Active").map(|set| set["spec"]["digest"].clone()).collect()
@@ -68,7 +68,7 @@ async fn after_an_installation_is_lost_a_backup_restores_it_and_services_keep_th
     })
     .await;
 
-    // A policy that pods show.
+    // A policy that changes pods.
     let space = Space::on(&cluster, "restored").await;
     let change = Patch::Merge(json!({"metadata": {"labels": {LABEL: "4711"}}}));
     Api::<Namespace>::all(space.0.client.clone()).patch(&space.0.name, &PatchParams::default(), &change).await.unwrap();
@@ -98,7 +98,7 @@ async fn after_an_installation_is_lost_a_backup_restores_it_and_services_keep_th
 
     kubelet.during(|| restore.run(&cluster, &clone)).ok();
     kubelet.until("the set of before is active", async |_| (active(&cluster) == set).then_some(())).await;
-    // Whatever would be decided otherwise now shows where a service is changed, too.
+    // A change of a service shows whether the restored policies decide as before.
     space.change("chat", json!({"engine": fixed(2)})).await;
     space.becomes(&DEPLOYMENT, "chat-engine", "it has 2", |now| now["status"]["readyReplicas"] == 2).await;
     space.ready("chat").await;
@@ -106,8 +106,8 @@ async fn after_an_installation_is_lost_a_backup_restores_it_and_services_keep_th
     assert!(after.is_superset(&before) && after.len() == 3 && after.iter().all(|(_, label)| label == "4711"), "{before:?}: {after:?}");
 }
 
-/// Stands before the commands of the guide. There is no kubelet whose port could be forwarded, and 8080 may be taken: the test has checked what
-/// the port is forwarded to, and curl goes to where the host listens, on loopback as a port that is forwarded does.
+/// Precedes the commands of the guide. Without a kubelet no port can be forwarded, and port 8080 may be in use: the test has checked the
+/// port of the Deployment, and curl connects to the host's address on loopback, as it would with a forwarded port.
 const FORWARDED: &str = r#"
 kubectl() { [ "$*" = "port-forward --namespace pointsman-system deployment/pointsman 8080" ] && exec sleep 300; }
 curl() { command curl "${@//127.0.0.1:8080/ADDRESS}"; }
@@ -137,10 +137,10 @@ fn sources(folder: &Path) -> String {
     entries.iter().map(text).collect()
 }
 
-/// What a page asks its readers to run, and no test does. A test that takes the blocks of a heading runs each of them ([`blocks`]).
+/// The commands of a page that no test runs. A test that reads the blocks of a heading runs each of them ([`blocks`]).
 fn untested(name: &str, page: &str, tests: &str) -> Vec<String> {
     const TOOLS: [&str; 4] = ["kubectl ", "helm ", "pointsman ", "curl "];
-    // `cargo xtask test --full` builds the image and reads it as a registry's client does (`xtask/src/image`).
+    // `cargo xtask test --full` builds the image and reads it as a registry client does (`xtask/src/image`).
     const BY_XTASK: (&str, &str) = ("install.md", "The image");
     let mut untested = Vec::new();
     for (heading, text) in sections(page) {

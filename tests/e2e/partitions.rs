@@ -1,4 +1,5 @@
-//! Connections to the API server that hang: whoever leads by one gives up in time, another goes on, and nothing is written twice.
+//! Connections to the API server that hang: a leader whose connections hang gives up in time, another host takes the lead, and nothing is
+//! written twice.
 
 use crate::sets::leaders::leads;
 use kube::{Api, api::DynamicObject};
@@ -36,7 +37,7 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
     };
     cluster.apply(&services(0..5)).ok();
     made(5).await;
-    // In the middle of its work.
+    // Freeze the connections while the first host applies these.
     cluster.apply(&services(5..25)).ok();
     eventually("the first is at it", async || {
         let all = deployments.list(&kube::api::ListParams::default()).await.ok()?;
@@ -49,7 +50,7 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
     cluster.apply(&services(25..30)).ok();
     made(30).await;
 
-    // What hung comes through at last, and may not do anything any more.
+    // The delayed requests arrive at last, and must not change anything.
     relay.thaw();
     first.ready().await;
     cluster.apply(&services(30..31)).ok();
@@ -58,8 +59,8 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
         assert_eq!(deployment.metadata.generation, Some(1), "{:?} was written twice", deployment.metadata.name);
     }
     let writes: Vec<Arc<Value>> = cluster.requests().into_iter().filter(|request| is_write(request) && token(request).is_some()).collect();
-    // What was under way when the connections froze nobody can recall: it arrives late, and finds everything done. Services that came after belong to
-    // the second.
+    // Requests that were in flight when the connections froze can't be cancelled: they arrive late and find everything done. Later services
+    // belong to the second host.
     let late: Vec<&Arc<Value>> = writes
         .iter()
         .filter(|request| token(request).as_ref() == Some(&hung) && service(request).is_some_and(|number| number >= 25))
@@ -72,25 +73,25 @@ async fn a_leader_whose_connections_hang_gives_up_another_goes_on_and_nothing_is
     created.dedup();
     assert_eq!((created.len(), number), (31, 31), "each is made once");
 
-    // It takes its turn again.
+    // The first host becomes the leader again.
     second.stop();
     eventually("the first leads again", async || leads(&first).then_some(())).await;
     cluster.apply(&services(31..32)).ok();
     made(32).await;
 }
 
-/// Which token a host's request came with: each host has its own.
+/// The token of a host's request. Each host has its own.
 fn token(request: &Value) -> Option<Value> {
     let user = &request["user"];
     (user["username"] == *host_user()).then(|| user["extra"]["authentication.kubernetes.io/credential-id"].clone())
 }
 
-/// The number of the service that an object is, or belongs to.
+/// The number of the service that an object is or belongs to.
 fn service(request: &Value) -> Option<usize> {
     request["objectRef"]["name"].as_str()?.strip_prefix("chat-")?.split('-').next()?.parse().ok()
 }
 
-/// Whether it changes anything but the lease, and what hosts tell of themselves.
+/// Whether a request changes anything except the Lease and events.
 fn is_write(request: &Value) -> bool {
     let of_leadership = ["leases", "events"].contains(&request["objectRef"]["resource"].as_str().unwrap_or_default());
     !of_leadership && ["create", "update", "patch", "delete"].contains(&request["verb"].as_str().unwrap_or_default())

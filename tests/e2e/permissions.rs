@@ -1,4 +1,4 @@
-//! A host without some of the roles: it says what it lacks, and serves what needs nothing of that.
+//! A host without some of the roles: it reports the missing rights, and serves everything that doesn't need them.
 
 use crate::services::{Space, own_cluster};
 use pointsman_core::{
@@ -8,7 +8,7 @@ use pointsman_core::{
 use pointsman_tests::{Host, TestCluster, eventually};
 use serde_json::json;
 
-/// Not the shipped ServiceAccount, which has all roles, and of which nothing may be refused.
+/// Not the shipped ServiceAccount, which has all roles: the audit expects that none of its requests is denied.
 const ACCOUNT: &str = "narrow";
 
 fn grant(cluster: &TestCluster, role: &str) {
@@ -31,7 +31,7 @@ async fn what_a_host_may_not_list_is_told_where_it_is_needed_and_healed_by_the_r
     let readiness = async |status: u16, line: &str| {
         eventually(line, async || host.get("/readyz").ok().filter(|(code, body)| *code == status && body.contains(line))).await.1
     };
-    // Not a list that waits, but the reason.
+    // The reason, and not a list that is pending.
     readiness(503, "namespaces, pods: apply deploy/roles/base\n").await;
     let lacks = format!("the ServiceAccount {HOST_NAMESPACE}/{ACCOUNT} lacks the right: apply deploy/roles/base");
     let lines = |start: &str| {
@@ -39,7 +39,7 @@ async fn what_a_host_may_not_list_is_told_where_it_is_needed_and_healed_by_the_r
         let lines = logged.iter().filter_map(|line| line["message"].as_str()?.strip_prefix(start));
         lines.map(str::to_owned).collect::<Vec<_>>()
     };
-    // What is refused within a second is one line, and each resource is in one alone.
+    // Denials within a second are logged in one line, and each resource is only in one line.
     let denied = |lines: Vec<String>| {
         let resources =
             lines.iter().filter_map(|line| line.strip_suffix(&format!(": {lacks}"))).flat_map(|resources| resources.split(", "));
@@ -74,7 +74,7 @@ async fn what_a_host_may_not_list_is_told_where_it_is_needed_and_healed_by_the_r
         (!lines("can list leaderworkersets.leaderworkerset.x-k8s.io again").is_empty()).then_some(())
     })
     .await;
-    // Each right is missed in one line, and nobody else logs what the API server says of it.
+    // Each missing right is logged once, and no other line logs the API server's message.
     let logged = host.logged();
     let messages = || logged.iter().filter_map(|line| line["message"].as_str());
     let denials: Vec<&str> = messages().filter(|message| message.starts_with("can't ")).collect();

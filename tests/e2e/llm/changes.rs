@@ -1,4 +1,4 @@
-//! Services that change while they run, with our CRDs and with KServe's own.
+//! Services that change while they run, with our CRDs and with KServe's own CRDs.
 
 use super::{SHAPES, Shape, create, groups, pods, ready, with_model};
 use crate::services::{Space, condition, own_cluster, set};
@@ -10,12 +10,12 @@ use std::collections::BTreeSet;
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// Pods are taken for others by their uids.
+/// The uids of pods, which tell replaced pods apart.
 fn uids<'a>(pods: impl IntoIterator<Item = &'a Value>) -> BTreeSet<String> {
     pods.into_iter().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A queue is changed, then taken away: each time all pods are replaced, and everything goes on to be found.
+/// The queue of a service is changed and then removed: each time all pods are replaced, and all selectors stay the same.
 async fn a_queue_changes(space: &Space<'_>, shape: Shape) {
     let service = json!({
         "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService",
@@ -28,7 +28,7 @@ async fn a_queue_changes(space: &Space<'_>, shape: Shape) {
         let mut selectors = vec![space.get(&SERVICE, &reached).await["spec"]["selector"].clone()];
         for (resource, workload) in shape.workloads(&name) {
             let object = space.get(resource, &workload).await;
-            // A LeaderWorkerSet has no selector to be given: what it finds its pods by, its manager says.
+            // A LeaderWorkerSet has no selector in its spec: its controller chooses the labels.
             selectors.extend([object["metadata"]["uid"].clone(), object["spec"]["selector"].clone()]);
         }
         selectors
@@ -58,9 +58,9 @@ async fn a_queue_changes(space: &Space<'_>, shape: Shape) {
     }
 }
 
-/// From one node to several and back.
+/// Changes a service from one node to several and back.
 async fn a_service_changes_its_shape(space: &Space<'_>) {
-    // Not ours, but made of what is ours: it goes with that.
+    // Objects of other controllers that depend on ours are garbage-collected with them.
     let goes = async |kinds: &'static str| {
         eventually(&format!("no {kinds} are left"), async || {
             let left = space.kubectl(&["get", kinds, "--output=name", "--selector=app.kubernetes.io/name=llama"]).ok();

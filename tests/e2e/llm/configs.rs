@@ -1,4 +1,4 @@
-//! What services build on: base configurations, here or for all, and what is wrong with them.
+//! The configurations that services build on, in their own namespace or cluster-wide, and errors in them.
 
 use super::{create, groups, pods, ready, with_model};
 use crate::services::{Space, condition};
@@ -29,7 +29,7 @@ async fn base_configurations_count_in_their_order_and_the_service_last() {
         json!(["--name=llama", "--of=chat", "--served-model-name", "llama"])
     );
 
-    // An edit of a configuration reaches those who build on it, and the service's own word is the last.
+    // An edit of a configuration changes the services that use it, and the service's own fields take precedence.
     space.patch(&LLM_CONFIG, "first", json!({"spec": {"template": main("example.com/first:2")}})).await;
     space.becomes(&DEPLOYMENT, "chat-kserve", "it has the new image", |now| image(now) == "example.com/first:2").await;
     space.patch(&LLM_INFERENCE_SERVICE, "chat", json!({"spec": {"replicas": 3, "template": main("example.com/own:1")}})).await;

@@ -1,4 +1,4 @@
-//! LLMInferenceServices end to end: what they become, on an embedded control plane with its real controllers.
+//! LLMInferenceServices end to end: their objects, on an embedded control plane with its real controllers.
 
 mod changes;
 mod configs;
@@ -13,7 +13,7 @@ use pointsman_tests::fixtures::put;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The spec of a service that leaves everything to the presets, plus more.
+/// The spec of a service that only uses presets, plus more.
 fn with_model(more: Value) -> Value {
     let Value::Object(mut spec) = more else { panic!("{more} is no spec") };
     spec.insert("model".to_owned(), json!({"uri": "hf://example/llama", "name": "llama"}));
@@ -29,22 +29,22 @@ async fn create(space: &Space<'_>, name: &str, metadata: Value, spec: Value) -> 
     space.create(&LLM_INFERENCE_SERVICE, name, json!({"metadata": metadata, "spec": spec})).await
 }
 
-/// Waits until a service is Ready in its newest state, and tells it.
+/// Waits until a service is Ready in its newest generation, and returns it.
 async fn ready(space: &Space<'_>, name: &str) -> Value {
-    // KServe's own CRDs have a generation for the whole status alone.
+    // KServe's own CRDs only have an `observedGeneration` for the whole status.
     let expected = |service: &Value| {
         condition(service, "Ready")["status"] == "True" && service["status"]["observedGeneration"] == service["metadata"]["generation"]
     };
     space.becomes(&LLM_INFERENCE_SERVICE, name, "it is Ready", expected).await
 }
 
-/// Makes a service and waits until it is Ready.
+/// Creates a service and waits until it is Ready.
 async fn serves(space: &Space<'_>, name: &str, spec: Value) -> Value {
     create(space, name, json!({}), spec).await;
     ready(space, name).await
 }
 
-/// The pods of a service, by upstream's word for what they do.
+/// The pods of a service, by upstream's name for their component.
 async fn pods(space: &Space<'_>, service: &str) -> BTreeMap<String, Vec<Value>> {
     let mut by_component: BTreeMap<String, Vec<Value>> = BTreeMap::new();
     for pod in
@@ -72,21 +72,21 @@ const SHAPES: [Shape; 4] = [
 ];
 
 impl Shape {
-    /// Gives a service this shape, and leaves the rest of it as it is.
+    /// Changes a service to this shape, and only that.
     fn shape(&self, service: &mut Value) {
         let workload = if self.grouped { groups() } else { json!({}) };
         put(service, "spec", &workload);
         put(service, "spec.prefill", &if self.apart { workload } else { Value::Null });
     }
 
-    /// The objects that make its pods.
+    /// The objects that create its pods.
     fn workloads(&self, service: &str) -> Vec<(&'static Resource, String)> {
         let (resource, infix) = if self.grouped { (&LEADER_WORKER_SET, "-mn") } else { (&DEPLOYMENT, "") };
         let parts = ["", "-prefill"].iter().take(1 + usize::from(self.apart));
         parts.map(|part| (resource, format!("{service}-kserve{infix}{part}"))).collect()
     }
 
-    /// The components that its pods are of, without the scheduler.
+    /// The components of its pods, without the scheduler.
     fn components(&self) -> BTreeSet<String> {
         let main = if self.grouped { &["workload-leader", "workload-worker"][..] } else { &["workload"] };
         let of_main = main.iter().map(|&component| component.to_owned());
@@ -94,7 +94,7 @@ impl Shape {
         of_main.chain(of_prefill).collect()
     }
 
-    /// Applies a service in this shape under a name of its own, as users do.
+    /// Applies a service in this shape under its own name, as users do.
     fn apply(&self, space: &Space<'_>, what: &str, mut service: Value) -> String {
         let name = format!("{what}-{}", self.name);
         (service["metadata"]["name"], service["metadata"]["namespace"]) = (name.as_str().into(), space.0.name.as_str().into());

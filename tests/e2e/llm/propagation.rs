@@ -1,5 +1,5 @@
-//! Which labels and annotations reach objects and pods: KServe's page, its examples and row by row, on what Kubernetes and
-//! LeaderWorkerSet made.
+//! The propagation of labels and annotations to objects and pods: KServe's page, with its examples and row by row, on the objects that
+//! Kubernetes and LeaderWorkerSet create.
 
 use super::{SHAPES, Shape, pods, ready, with_model};
 use crate::services::Space;
@@ -7,7 +7,7 @@ use pointsman_core::resource::DEPLOYMENT;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The page's examples, and what of each is expected where.
+/// The page's examples, with the expected labels and annotations of each object.
 fn examples() -> [(&'static str, &'static str, Expected); 3] {
     let everywhere = |(labels, annotations): (Value, Value)| {
         let both = Carried { labels, annotations };
@@ -35,7 +35,7 @@ fn examples() -> [(&'static str, &'static str, Expected); 3] {
     ]
 }
 
-/// All layers at once, each row of the page's summary, with keys that several of them give and keys that don't travel.
+/// All layers at once: each row of the page's summary, with keys that several layers set and keys that aren't propagated.
 fn rows() -> (Value, Expected) {
     let own = json!({
         "my-team.example.com/owner": "me", "internal.serving.kserve.io/secret": "x", "internal.example.com/note": "x",
@@ -47,7 +47,7 @@ fn rows() -> (Value, Expected) {
     });
     let service = json!({
         "apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService",
-        // The prefixes of annotations aren't those of labels.
+        // Annotations and labels have different propagated prefixes.
         "metadata": {"labels": with(own.clone(), json!({"prometheus.io/scrape": "no"})), "annotations": with(own, scrape.clone())},
         "spec": with_model(json!({
             "labels": {"platform.example.com/team": "ml-platform", "kueue.x-k8s.io/queue-name": "decode-queue"},
@@ -91,7 +91,7 @@ fn rows() -> (Value, Expected) {
     (service, Expected { objects: Carried { labels: queued, annotations: of_metadata }, decode, prefill, scheduler })
 }
 
-/// Labels and annotations that the service gives, as they are somewhere.
+/// The labels and annotations of an object that the service sets.
 #[derive(Clone, Debug, PartialEq)]
 struct Carried {
     labels: Value,
@@ -104,7 +104,7 @@ impl Default for Carried {
     }
 }
 
-/// What is expected of the objects that make the model's pods, and of all pods.
+/// The expected ones on the workload objects, and on all pods.
 struct Expected {
     objects: Carried,
     decode: Carried,
@@ -112,7 +112,7 @@ struct Expected {
     scheduler: Carried,
 }
 
-/// Compares what is there with what is expected.
+/// Compares the objects and pods with the expected labels and annotations.
 async fn check(space: &Space<'_>, shape: &Shape, name: &str, expected: &Expected) {
     let service = ready(space, name).await;
     let given = given(&service);
@@ -141,7 +141,7 @@ async fn check(space: &Space<'_>, shape: &Shape, name: &str, expected: &Expected
     }
 }
 
-/// All keys that a service gives somewhere, so that what isn't expected is missed nowhere.
+/// All keys that a service sets anywhere, so that unexpected ones are found everywhere.
 fn given(service: &Value) -> BTreeSet<String> {
     let places = ["/metadata", "/spec", "/spec/prefill", "/spec/router/scheduler"];
     let maps = places.iter().flat_map(|place| ["labels", "annotations"].map(|map| format!("{place}/{map}")));
@@ -149,7 +149,7 @@ fn given(service: &Value) -> BTreeSet<String> {
     keys.map(|(key, _)| key).collect()
 }
 
-/// What an object has of those keys.
+/// The labels and annotations of an object with those keys.
 fn carried(object: &Value, given: &BTreeSet<String>) -> Carried {
     let of = |map: &str| {
         let map = object["metadata"][map].as_object().cloned().unwrap_or_default();
@@ -158,7 +158,7 @@ fn carried(object: &Value, given: &BTreeSet<String>) -> Carried {
     Carried { labels: of("labels"), annotations: of("annotations") }
 }
 
-/// One map over another.
+/// One map merged over another.
 fn with(mut map: Value, over: Value) -> Value {
     let Value::Object(over) = over else { panic!("{over} is no map") };
     map.as_object_mut().unwrap().extend(over);
@@ -170,7 +170,7 @@ async fn the_page_s_examples_hold_in_every_topology() {
     let space = Space::shared_bare("llm-examples").await;
     let examples = examples();
     let applied = examples.iter().flat_map(|(what, text, expected)| SHAPES.iter().map(move |shape| (what, text, expected, shape)));
-    // All of them first: they become Ready together.
+    // Apply all of them first, so that they become Ready in parallel.
     let applied: Vec<_> = applied
         .map(|(what, text, expected, shape)| (shape.apply(&space, what, serde_saphyr::from_str(text).unwrap()), shape, expected))
         .collect();

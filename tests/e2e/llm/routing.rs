@@ -1,11 +1,11 @@
-//! How requests get to a service: the route, the Gateways, the pool.
+//! The routing of requests to a service: the route, the Gateways, the pool.
 
 use super::{create, ready, with_model};
 use crate::services::{Space, condition};
 use pointsman_core::resource::{GATEWAY, HTTP_ROUTE, INFERENCE_POOL, LLM_INFERENCE_SERVICE};
 use serde_json::{Value, json};
 
-/// What a Gateway says of a route or a pool in its newest state.
+/// The status of a route or a pool that a Gateway accepts, for this generation.
 fn taken(generation: &Value) -> Value {
     taken_by(&["edge"], generation)
 }
@@ -19,7 +19,7 @@ fn taken_by(gateways: &[&str], generation: &Value) -> Value {
     json!({"parents": gateways.iter().map(parent).collect::<Vec<_>>()})
 }
 
-/// A Gateway that works.
+/// A programmed Gateway.
 async fn gateway(space: &Space<'_>, name: &str, listener: Value) {
     space.create(&GATEWAY, name, json!({"spec": {"gatewayClassName": "none", "listeners": [listener]}})).await;
     let programmed = json!({"type": "Programmed", "status": "True", "reason": "Programmed", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1});
@@ -51,7 +51,7 @@ async fn a_route_hangs_on_the_gateway_that_is_named_and_leads_to_the_pool() {
     assert_eq!(service["status"]["url"], format!("http://llm.example.com/{}/llama", space.0.name));
     assert_eq!(service["status"]["addresses"].as_array().unwrap().len(), 2);
 
-    // Below which path rules of his own answer only their writer knows.
+    // Only the author of custom rules knows which paths they serve.
     let rules = json!([{"backendRefs": [{"name": "llama-kserve-workload-svc", "port": 8000}]}]);
     space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": {"router": {"route": {"http": {"spec": {"rules": rules}}}}}})).await;
     let bare = |service: &Value| service["status"]["url"] == "http://llm.example.com";
@@ -82,7 +82,7 @@ async fn a_route_of_ones_own_counts_with_all_its_gateways_and_for_what_it_leads_
     gateway(&space, "inner", json!({"name": "https", "port": 8443, "protocol": "HTTPS", "hostname": "*.example.com", "tls": {"certificateRefs": [{"name": "any"}]}})).await;
     let rules = json!([{"backendRefs": [{"name": "llama-kserve-workload-svc", "port": 8000}]}]);
     let spec = json!({"hostnames": ["llm.example.com"], "parentRefs": [{"name": "edge"}, {"name": "inner"}], "rules": rules});
-    // Our label on what isn't ours makes it no less theirs.
+    // Our label on another owner's object doesn't make it ours.
     let labels = json!({"pointsman.dev/subject-kind": "LLMInferenceService"});
     let route = space.create(&HTTP_ROUTE, "mine", json!({"metadata": {"labels": labels}, "spec": spec})).await;
     let generation = &route["metadata"]["generation"];
@@ -93,7 +93,7 @@ async fn a_route_of_ones_own_counts_with_all_its_gateways_and_for_what_it_leads_
     };
     space.becomes(&LLM_INFERENCE_SERVICE, "llama", "it waits for the other Gateway", waits).await;
     space.patch_status(&HTTP_ROUTE, "mine", taken_by(&["edge", "inner"], generation)).await;
-    // The route leads past the pool, of which no Gateway will say anything.
+    // The route doesn't use the pool, so no Gateway reports on it.
     let service = ready(&space, "llama").await;
     assert_eq!(condition(&service, "InferencePoolReady")["reason"], "NotReferenced");
     let urls: Vec<&str> =

@@ -1,4 +1,4 @@
-//! Which endpoint picker a service gets, that it runs as it is planned, and how services come from one to the other.
+//! The choice of a service's endpoint picker, its process as planned, and the change from one to the other.
 
 use super::{create, ready, serves, with_model};
 use crate::{
@@ -32,7 +32,7 @@ async fn the_picker_of_a_new_service_runs_with_the_arguments_and_the_rights_that
     let deployment = space.get(&DEPLOYMENT, SCHEDULER).await;
     assert_eq!((image(&deployment), &deployment["spec"]["strategy"]["type"]), (OURS, &json!("RollingUpdate")));
 
-    // What its pods run, as their ServiceAccount: with its Role alone it finds the pool and the pods of both workloads.
+    // Runs the program of its pods as their ServiceAccount: its Role is enough to find the pool and the pods of both workloads.
     let picker = PickerProcess::start_as_deployed(&space.0, &deployment).await;
     picker.knows(3).await;
     eventually("the picker is ready", async || (picker.ready()?.0 == 200).then_some(())).await;
@@ -52,7 +52,7 @@ async fn a_service_keeps_its_scheduler_until_it_asks_for_another_one() {
     let first = space.get(&DEPLOYMENT, SCHEDULER).await;
     assert!(image(&first).contains("llm-d") && first["spec"]["strategy"]["type"] == "Recreate", "{}", first["spec"]);
 
-    // Nobody asks for it any more, and a later plan, which has to change something, leaves it as it is.
+    // Nothing requests it any more. A later plan that changes the Deployment keeps the scheduler.
     choose(&space, "llama", Value::Null).await;
     space.patch(&LLM_INFERENCE_SERVICE, "llama", json!({"spec": {"router": {"scheduler": {"labels": {"team": "a"}}}}})).await;
     let labelled = |deployment: &Value| deployment["spec"]["template"]["metadata"]["labels"]["team"] == "a";
@@ -86,7 +86,7 @@ async fn with_a_flag_the_schedulers_of_all_services_are_replaced_at_the_pace() {
     }
     host.stop();
 
-    // With another default alone everything stays; with the flag each waits for its turn, of which there are none.
+    // With only another default, everything stays unchanged. With the flag, all services are queued, because the rollout is paused.
     let host = Host::start(&cluster, &[]).await;
     host.ready().await;
     set_that(&cluster, "a set decides", decides).await;

@@ -1,4 +1,4 @@
-//! Every shape of a service, and the way from one to another.
+//! Every shape of a service, and the changes between shapes.
 
 use super::{groups, pods, serves, with_model};
 use crate::services::{Space, condition, set};
@@ -79,7 +79,7 @@ async fn prefill_and_decode_come_apart_each_on_one_node_or_several_with_a_schedu
     let pool = space.get(&INFERENCE_POOL, "llama-inference-pool").await;
     assert_eq!(pool["spec"]["endpointPickerRef"]["name"], "llama-epp-service");
     assert_eq!(pool["spec"]["targetPorts"], json!([{"number": 8000}]));
-    // Without a scheduler it is decode that answers.
+    // Without a scheduler, the decode pods serve the requests.
     let reached = space.get(&SERVICE, "llama-kserve-workload-svc").await;
     assert_eq!(reached["spec"]["selector"]["app.kubernetes.io/component"], "llminferenceservice-workload");
     let scheduler = &all["router-scheduler"][0];

@@ -1,4 +1,4 @@
-//! Who gets memory, who waits, and who goes for whom.
+//! Which models get memory, which wait, and which are stopped for others.
 
 use super::{ModelActivity, PlayedGateway, Pool, now, shared_space};
 use pointsman_core::{
@@ -56,14 +56,14 @@ async fn an_idle_model_sleeps_for_one_that_is_asked_for_and_comes_back() {
     let busy = ModelActivity { in_flight: 1, last_request: Some(now()), ..ModelActivity::default() };
     gateway.writes(&[("llama", busy.clone()), ("mistral", asked.clone())]);
     pool.explains("mistral", "is answering requests").await;
-    // Long ago enough for the other to be worth more.
+    // Its last request is long enough ago for the other model to rank higher.
     let idle = ModelActivity { last_request: Some(now() + 1), ..ModelActivity::default() };
     gateway.writes(&[("llama", idle.clone()), ("mistral", asked.clone())]);
     let message = pool.says("llama", "Allocated", "False", "ScaledToZero").await;
     assert!(message.contains(&format!("The model {}/mistral needs its memory", space.0.name)), "{message}");
     let (_, place) = pool.reserved().await["llama"].clone();
     assert!(matches!(place.phase, Phase::Draining(_)), "{place:?}");
-    // Nothing is stopped before the gateway confirms.
+    // Nothing is stopped before the gateway confirms that it is drained.
     let confirmed = ModelActivity { drained: Some(place.since), ..idle.clone() };
     gateway.writes(&[("llama", confirmed), ("mistral", asked)]);
     pool.ready("mistral").await;
@@ -71,7 +71,7 @@ async fn an_idle_model_sleeps_for_one_that_is_asked_for_and_comes_back() {
     assert_eq!(sleeping["status"]["ready"], json!(false));
     pool.reserves("only one has a place", &[("mistral", 0)]).await;
 
-    // It is asked for again, and the other is not.
+    // The first model gets requests again, and the other one doesn't.
     let asked = ModelActivity { waiting: 5, waiting_since: Some(now()), last_request: Some(now()), ..ModelActivity::default() };
     let seen = ModelActivity { last_request: Some(now() + 1), ..ModelActivity::default() };
     gateway.writes(&[("llama", asked.clone()), ("mistral", seen.clone())]);

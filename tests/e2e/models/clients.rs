@@ -17,7 +17,7 @@ fn json_answer(status: StatusCode, body: &Value) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body.to_string()).into_response()
 }
 
-/// As a model server answers: at once, in parts, not at all, or with an error of its own.
+/// Responds like a model server: with a whole response, in parts, never, or with its own error.
 async fn chat(body: String) -> Response {
     let request: Value = serde_json::from_str(&body).unwrap();
     let said = request["messages"][0]["content"].as_str();

@@ -1,4 +1,4 @@
-//! A host that ends before or after any of its writes about models: whoever follows never gives out memory twice, and finishes the work.
+//! A host that crashes before or after any of its writes about models: its successor never allocates memory twice, and finishes the work.
 
 use super::{
     Pool,
@@ -15,18 +15,19 @@ use pointsman_tests::{
 use serde_json::json;
 use std::{sync::Arc, time::Duration};
 
-/// Starts a host behind the proxy. It is the same to the lease, so it leads at once.
+/// Starts a host behind the proxy. It has the same identity as the previous one, so it becomes the leader at once.
 async fn start<'a>(cluster: &'a TestCluster, proxy: &Proxy) -> Host<'a> {
     Host::start_as(cluster, &proxy.kubeconfig, &["--identity", "the-only"]).await
 }
 
-/// What reserves memory and gives it back.
+/// Whether a call reserves or releases memory.
 fn is_reservation(call: &Call) -> bool {
     let target = &call.target;
     target.contains("/configmaps/pointsman-node-") || target.contains("/namespaces/pointsman-system/configmaps?")
 }
 
-/// That, and what takes memory, with all else but statuses, Services and events, which are written as for any kind.
+/// Whether a call also uses memory or does anything else about models, except statuses, Services and events, which are written as for any
+/// kind.
 fn is_about_memory(call: &Call) -> bool {
     let target = &call.target;
     is_reservation(call) || target.contains("/deployments/") || target.contains("/inferencemodels/") && !target.contains("/status")
@@ -47,7 +48,7 @@ async fn a_host_that_ends_at_any_write_gives_out_no_memory_twice_and_its_followe
     let mut gateway = Gateway::new(space.0.client.clone(), &space.0.name, "crash");
     let mut watchdog = Watchdog::default();
 
-    // Looks at all that happens until a model is as expected, and follows each host that ends.
+    // Checks every state until a model is as expected, and starts a host after each crash.
     let mut until = async |gateway: &mut Gateway, name: &str, expected: &dyn Fn(Option<&serde_json::Value>) -> bool| {
         eventually(&format!("{name} comes to its end"), async || {
             if crashed.has_changed().unwrap() {
@@ -68,7 +69,7 @@ async fn a_host_that_ends_at_any_write_gives_out_no_memory_twice_and_its_followe
     until(&mut gateway, "llama", &ready).await;
     gateway.ask("llama", Duration::from_millis(1));
     until(&mut gateway, "llama", &ready).await;
-    // It sleeps for one that comes with what it depends on, each to a node of its own.
+    // The first model is stopped for one that starts together with its dependency, each on its own node.
     pool.create("tokens", "30Gi", json!({"nodeSelector": {"inference-pool": pool.name, "at": "1"}})).await;
     pool.create("mistral", "70Gi", json!({"dependencies": [pool.model_name("tokens")]})).await;
     gateway.ask("mistral", Duration::from_millis(1));

@@ -1,5 +1,5 @@
-//! A gateway that is played openly: it answers requests for as long as they take, holds those whose model sleeps, and confirms that models
-//! are drained. The real one has tests of its own.
+//! A simulated gateway: it serves requests for a given time, queues those whose model sleeps, and confirms that models are drained. The
+//! real gateway has its own tests.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::{
@@ -24,7 +24,7 @@ struct Asked {
     model: ObjectName,
     takes: Duration,
     since: u64,
-    /// Until when it is answered, once it is.
+    /// When the response ends; `None` while the request is queued.
     answered: Option<Instant>,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Gateway {
     requests: Vec<Asked>,
     last: BTreeMap<ObjectName, u64>,
     written: u64,
-    /// How many requests it has answered.
+    /// The number of completed requests.
     pub(super) answered: usize,
 }
 
@@ -50,12 +50,12 @@ impl Gateway {
         self.requests.push(Asked { model, takes, since: super::now(), answered: None });
     }
 
-    /// How many requests are waiting or being answered.
+    /// The number of requests that are queued or being served.
     pub(super) fn open(&self) -> usize {
         self.requests.len()
     }
 
-    /// Those that wait are given up, as clients do.
+    /// Cancels the queued requests, as clients do.
     pub(super) fn give_up(&mut self) {
         self.requests.retain(|request| request.answered.is_some());
     }
@@ -64,7 +64,7 @@ impl Gateway {
         Api::<Node>::all(self.client.clone()).get_opt(name).await.unwrap().is_some()
     }
 
-    /// Looks at what there is, answers what it can, and writes what it has seen.
+    /// Reads the state of the cluster, serves the requests whose models are ready, and writes its activity.
     pub(super) async fn tick(&mut self) {
         let mut places: BTreeMap<ObjectName, (String, Reservation)> = BTreeMap::new();
         for (node, reserved) in super::reservations(&self.client).await.0 {
@@ -103,7 +103,7 @@ impl Gateway {
         }
         for (model, (node, place)) in &places {
             if place.phase == Phase::Stopping && !self.has_node(node).await {
-                // Its node is gone, and the requests with it: clients ask again.
+                // The node is gone, and its requests with it: clients retry.
                 self.requests.iter_mut().filter(|request| request.model == *model).for_each(|request| request.answered = None);
                 seen.remove(model);
                 continue;

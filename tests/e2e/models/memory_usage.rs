@@ -1,4 +1,4 @@
-//! The memory that models were seen to take: measured at each source, kept while hosts come and go, and reported in the status.
+//! The observed memory of models: measured at each source, kept across restarts of hosts, and reported in the status.
 
 use super::Pool;
 use crate::services::{Space, own_cluster};
@@ -20,7 +20,7 @@ use tokio::{
 
 const GI: u64 = 1 << 30;
 
-/// Serves metrics.k8s.io as metrics-server does, but for who writes the objects: the test. kwok's nodes measure nothing.
+/// Serves metrics.k8s.io as metrics-server does, but the test writes the objects: kwok's nodes measure nothing.
 fn serve_metrics_api(cluster: &TestCluster) {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
     let crd = json!({
@@ -35,7 +35,7 @@ fn serve_metrics_api(cluster: &TestCluster) {
     cluster.kubectl(&["wait", "--for=condition=Established", "crd/pods.metrics.k8s.io", "--timeout", "600s"]).ok();
 }
 
-/// Answers each request for /metrics as a model's server does that takes so much.
+/// Responds to each request for /metrics like a model server that uses this much memory.
 async fn serve_metrics(address: &str, resident: Arc<Mutex<u64>>) {
     let listener = TcpListener::bind(address).await.unwrap();
     tokio::spawn(async move {
@@ -54,14 +54,14 @@ async fn serve_metrics(address: &str, resident: Arc<Mutex<u64>>) {
                 let bytes = *resident.lock().unwrap();
                 let body = format!("# TYPE process_resident_memory_bytes gauge\nprocess_resident_memory_bytes {bytes}\n");
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}", body.len());
-                // Whoever asks may have ended meanwhile.
+                // The client may have disconnected.
                 stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{body}").as_bytes()).await.ok();
             });
         }
     });
 }
 
-/// A Prometheus below a path, which scrapes the server of a pod. Says where it is. It ends with the cluster.
+/// Starts a Prometheus below a path that scrapes the server of a pod, and returns its URL. It ends with the cluster.
 async fn start_prometheus(cluster: &TestCluster, address: &str, namespace: &str, pod: &str) -> String {
     let folder = cluster.dir.join("prometheus");
     std::fs::create_dir_all(&folder).unwrap();
@@ -69,7 +69,7 @@ async fn start_prometheus(cluster: &TestCluster, address: &str, namespace: &str,
     let scrape = json!({"job_name": "models", "scrape_interval": "1s", "static_configs": [target]});
     let config = folder.join("prometheus.yml");
     std::fs::write(&config, json!({"scrape_configs": [scrape]}).to_string()).unwrap();
-    // It can't say which port it got.
+    // Prometheus doesn't report a port that it chose itself.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let command = [
         cluster_dir().join("bin/prometheus").display().to_string(),
@@ -84,7 +84,7 @@ async fn start_prometheus(cluster: &TestCluster, address: &str, namespace: &str,
     format!("http://127.0.0.1:{port}/prometheus/")
 }
 
-/// Waits until the status has these.
+/// Waits until the status has these values.
 async fn reports(space: &Space<'_>, peak: &str, percent: u32) -> Value {
     let what = format!("the peak is {peak}");
     let reported = |model: &Value| (model["status"]["observedPeakMemory"] == peak).then(|| model["status"].clone());
@@ -104,7 +104,7 @@ async fn the_peak_is_measured_at_each_source_and_outlives_hosts() {
     let pool = Pool::new(&space, &["100Gi"]);
     pool.create("llama", "80Gi", json!({})).await;
     pool.ready("llama").await;
-    // A cluster without metrics-server has no such API.
+    // Without metrics-server, a cluster doesn't have this API.
     let missing = "the cluster doesn't serve metrics.k8s.io: install metrics-server, or choose another source with --memory-usage";
     let logs = |host: &Host<'_>, text: &str| host.logged().iter().any(|line| line["message"].as_str().unwrap().contains(text));
     eventually("the host says what is missing", async || logs(&host, missing).then_some(())).await;
@@ -120,11 +120,11 @@ async fn the_peak_is_measured_at_each_source_and_outlives_hosts() {
         "containers": [container("sidecar", "70Gi"), container("inference", "62914560Ki")],
     });
     cluster.apply(&metrics).ok();
-    // It has been observed for too short a time to recommend less.
+    // The observation is too short for a recommendation of less memory.
     assert_eq!(reports(&space, "60Gi", 75).await["recommendation"], Value::Null);
     host.stop();
 
-    // Two hours pass, as far as the annotation can tell.
+    // Changes the times in the annotation, as if more than two hours had passed.
     let annotations = space.get(&DEPLOYMENT, "llama").await["metadata"]["annotations"].clone();
     let mut usage: BTreeMap<String, Value> = serde_json::from_str(annotations[MEMORY_USAGE].as_str().unwrap()).unwrap();
     for time in ["since", "last"] {
@@ -133,7 +133,7 @@ async fn the_peak_is_measured_at_each_source_and_outlives_hosts() {
     let aged = json!({"metadata": {"annotations": {MEMORY_USAGE: serde_json::to_string(&usage).unwrap()}}});
     space.patch(&DEPLOYMENT, "llama", aged).await;
 
-    // Nobody else listens on this address of loopback.
+    // An address of loopback that nothing else uses.
     let address = "127.84.6.1";
     let resident = Arc::new(Mutex::new(10 * GI));
     serve_metrics(&format!("{address}:8080"), Arc::clone(&resident)).await;
@@ -156,7 +156,7 @@ async fn the_peak_is_measured_at_each_source_and_outlives_hosts() {
     let more = "Consider increasing memory from 80Gi to 93Gi (observed peak 84Gi since 2026-01-01T00:00:00Z)";
     space.becomes(&INFERENCE_MODEL, "llama", "more is recommended", recommends(more)).await;
 
-    // It stays while the model sleeps.
+    // The observation stays while the model sleeps.
     space.patch(&INFERENCE_MODEL, "llama", json!({"spec": {"maxReplicas": 0}})).await;
     pool.reserves("it sleeps", &[]).await;
     reports(&space, "84Gi", 100).await;

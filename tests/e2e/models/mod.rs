@@ -36,14 +36,14 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinHandle, time::timeout};
 
-/// Nodes of a test's own: a label selects them, and only pods that want GPUs come there.
+/// Nodes of one test: a label selects them, and only pods with GPUs run on them.
 struct Pool<'s, 'c> {
     space: &'s Space<'c>,
     name: String,
 }
 
 impl<'s, 'c> Pool<'s, 'c> {
-    /// With a node for each amount of memory.
+    /// Creates one node per amount of memory.
     fn new(space: &'s Space<'c>, memory: &[&str]) -> Self {
         let pool = Self { space, name: space.0.name.clone() };
         let nodes: Vec<Value> = memory.iter().enumerate().map(|(at, memory)| pool.node_yaml(at, memory)).collect();
@@ -63,12 +63,12 @@ impl<'s, 'c> Pool<'s, 'c> {
         format!("{}-{at}", self.name)
     }
 
-    /// The name by which clients ask for a model: no other test has it.
+    /// The name of a model in requests, which is unique to this test.
     fn model_name(&self, name: &str) -> String {
         format!("{}-{name}", self.name)
     }
 
-    /// Creates a model that stays awake no longer than it is asked for.
+    /// Creates a model without a minimum time awake.
     async fn create(&self, name: &str, memory: &str, more: Value) {
         let mut spec = json!({
             "modelName": self.model_name(name), "memory": memory, "backendUrl": format!("http://{name}:8000"),
@@ -83,7 +83,7 @@ impl<'s, 'c> Pool<'s, 'c> {
         self.space.says_of(&INFERENCE_MODEL, name, type_, status, reason).await
     }
 
-    /// Waits until its condition Allocated says this.
+    /// Waits until the message of its condition `Allocated` contains this text.
     async fn explains(&self, name: &str, text: &str) -> String {
         let message = |model: &Value| condition(model, "Allocated")["message"].as_str().unwrap_or_default().to_owned();
         let expected = |model: &Value| message(model).contains(text);
@@ -94,7 +94,7 @@ impl<'s, 'c> Pool<'s, 'c> {
         self.says(name, "Ready", "True", "Deployed").await;
     }
 
-    /// What is reserved for models of this namespace: the node and the place of each.
+    /// The reservations for models of this namespace: the node and the entry of each.
     async fn reserved(&self) -> BTreeMap<String, (String, Reservation)> {
         let mut reserved = BTreeMap::new();
         for (node, places) in reservations(&self.space.0.client).await.0 {
@@ -107,7 +107,7 @@ impl<'s, 'c> Pool<'s, 'c> {
         reserved
     }
 
-    /// Waits until what is reserved is as expected.
+    /// Waits until the reservations are as expected.
     async fn reserves(&self, what: &str, expected: &[(&str, usize)]) {
         let expected: BTreeMap<String, String> = expected.iter().map(|(name, at)| ((*name).to_owned(), self.node(*at))).collect();
         let last = LastSeen::default();
@@ -126,7 +126,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-/// What is reserved, by the nodes, and the version of the storage at which that is so.
+/// The reservations per node, and their resource version.
 pub(crate) async fn reservations(client: &Client) -> (BTreeMap<String, Reservations>, String) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), HOST_NAMESPACE);
     let maps = api.list(&ListParams::default().labels(RESERVATIONS)).await.unwrap();
@@ -135,7 +135,7 @@ pub(crate) async fn reservations(client: &Client) -> (BTreeMap<String, Reservati
     (data.map(|data| (data["node"].clone(), serde_json::from_str(&data[PLACES]).unwrap())).collect(), version)
 }
 
-/// Writes what a gateway has seen. Each time it must be another number that is written with it.
+/// Writes the activity of a gateway. `written` must differ at each write.
 async fn write_activity(client: &Client, name: &str, written: u64, models: BTreeMap<ObjectName, ModelActivity>) {
     let activity = GatewayActivity { written, models };
     let map = json!({
@@ -146,8 +146,8 @@ async fn write_activity(client: &Client, name: &str, written: u64, models: BTree
     api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(map)).await.unwrap();
 }
 
-/// What a gateway writes about the models of a test. It is played here openly: the real one has tests of its own. Models of other tests it
-/// has never seen a request for, and confirms that they are drained.
+/// Writes the activity of a simulated gateway for the models of a test; the real gateway has its own tests. For models of other tests it
+/// reports no requests, and confirms that they are drained.
 struct PlayedGateway {
     namespace: String,
     seen: watch::Sender<BTreeMap<ObjectName, ModelActivity>>,
@@ -166,13 +166,13 @@ impl PlayedGateway {
         Self { namespace, seen, client, name, task }
     }
 
-    /// From now on it has seen this.
+    /// Changes the reported activity.
     fn writes(&self, models: &[(&str, ModelActivity)]) {
         let models = models.iter().map(|(name, seen)| (ObjectName(format!("{}/{name}", self.namespace)), seen.clone()));
         self.seen.send_replace(models.collect());
     }
 
-    /// It ends.
+    /// Stops the gateway and deletes its ConfigMap.
     async fn leaves(self) {
         self.task.abort();
         let api: Api<ConfigMap> = Api::namespaced(self.client, HOST_NAMESPACE);
@@ -189,12 +189,12 @@ async fn play(client: Client, name: String, namespace: String, mut seen: watch::
             }
         }
         write_activity(&client, &name, written, models).await;
-        // Others may begin to drain meanwhile.
+        // In the meantime, models of other tests may begin to drain.
         timeout(Duration::from_secs(1), seen.changed()).await.ok();
     }
 }
 
-/// A space on the shared control plane, with a pool of nodes of this much memory.
+/// A space on the shared control plane, with the namespace of hosts.
 async fn shared_space(what: &str) -> Space<'static> {
     let space = Space::shared_bare(what).await;
     home(space.0.cluster).await;

@@ -1,4 +1,4 @@
-//! Nodes that go, shrink or are cordoned, and the memory that others take of them.
+//! Nodes that disappear, shrink or are cordoned, and the memory that other pods use on them.
 
 use super::{ModelActivity, PlayedGateway, Pool, now, shared_space};
 use k8s_openapi::api::core::v1::Node;
@@ -20,7 +20,7 @@ async fn patch(pool: &Pool<'_, '_>, at: usize, change: Value) {
     nodes(pool).patch(&pool.node(at), &PatchParams::default(), &Patch::Merge(change)).await.unwrap();
 }
 
-/// The memory of a node is another amount: the kubelet reports it.
+/// Changes the memory of a node, as a kubelet would report it.
 async fn resize(pool: &Pool<'_, '_>, at: usize, memory: &str) {
     let status = json!({"status": {"allocatable": {"memory": memory}, "capacity": {"memory": memory}}});
     nodes(pool).patch_status(&pool.node(at), &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
@@ -42,7 +42,7 @@ async fn a_node_that_is_cordoned_or_whose_budget_is_used_takes_no_model_until_th
     pool.explains("llama", "None of its nodes accepts new pods: they are cordoned, not Ready, or have taints").await;
     patch(&pool, 0, with_budget("80Gi", false)).await;
     pool.ready("llama").await;
-    // What runs goes on while its node is cordoned, and no other comes.
+    // A running model stays while its node is cordoned, and no other model starts there.
     pool.create("mistral", "30Gi", json!({})).await;
     pool.explains("mistral", "It needs 30Gi of memory (20Gi free)").await;
     patch(&pool, 0, with_budget("80Gi", true)).await;
@@ -90,7 +90,7 @@ async fn overlapping_pools_share_their_nodes_and_models_of_a_node_that_is_gone_c
     let first = json!({"nodeSelector": {"inference-pool": pool.name, "at": "0"}});
     pool.create("llama", "60Gi", first.clone()).await;
     pool.ready("llama").await;
-    // Whichever selector finds it, the memory is there once.
+    // Two selectors match the node, but its memory is allocated only once.
     pool.create("whole", "40Gi", json!({})).await;
     pool.ready("whole").await;
     pool.reserves("the smallest hole that fits is taken", &[("llama", 0), ("whole", 0)]).await;

@@ -1,4 +1,4 @@
-//! The state of a cluster at one moment, and what it must never be: worked out here from the API's objects alone.
+//! The state of a cluster at one moment and its invariants, computed here only from the API's objects.
 
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::{
@@ -15,7 +15,7 @@ fn gib(text: &str) -> i64 {
     text.strip_suffix("Gi").unwrap_or_else(|| panic!("{text} is written otherwise")).parse().unwrap()
 }
 
-/// Everything at one version of the storage.
+/// All objects at one resource version.
 pub(super) struct Moment {
     pub(super) places: BTreeMap<String, Reservations>,
     pods: Vec<Pod>,
@@ -30,21 +30,21 @@ impl Moment {
             let at = ListParams::default().at(&version).matching(VersionMatch::Exact);
             let pods = Api::<Pod>::all(client.clone()).list(&at).await;
             let nodes = Api::<Node>::all(client.clone()).list(&at.labels(&format!("inference-pool={pool}"))).await;
-            // What is too old by now was compacted away.
+            // The resource version may have been compacted.
             let (Ok(pods), Ok(nodes)) = (pods, nodes) else { continue };
             let nodes = nodes.into_iter().map(|node| (node.name_any(), node)).collect();
             return Self { places, pods: pods.items, nodes };
         }
     }
 
-    /// The GiB that a pod takes of its node.
+    /// The memory of a pod in GiB.
     fn memory(pod: &Pod) -> i64 {
         let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
         let requests = containers.filter_map(|container| container.resources.as_ref()?.requests.as_ref()?.get("memory"));
         requests.map(|memory| gib(&memory.0)).sum()
     }
 
-    /// The pods of a node that haven't ended, each with the model that it belongs to.
+    /// The pods of a node that haven't terminated, each with its model.
     fn pods<'m>(&'m self, node: &'m str) -> impl Iterator<Item = (Option<ObjectName>, &'m Pod)> {
         let here = self.pods.iter().filter(move |pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node));
         let ended = |pod: &&Pod| {
@@ -58,7 +58,7 @@ impl Moment {
         })
     }
 
-    /// The GiB of a node that models may take.
+    /// The memory of a node for models in GiB.
     pub(super) fn capacity(&self, node: &str) -> i64 {
         let Some(found) = self.nodes.get(node) else { return 0 };
         let allocatable = gib(&found.status.as_ref().unwrap().allocatable.as_ref().unwrap()["memory"].0);
@@ -67,7 +67,7 @@ impl Moment {
         (allocatable - others).min(budget.unwrap_or(i64::MAX))
     }
 
-    /// The GiB of a node that models have: what is reserved for each, or what its pods take if that is more.
+    /// The memory of models on a node in GiB: the reservation of each, or its pods' memory if that is more.
     pub(super) fn taken(&self, node: &str) -> i64 {
         let mut taken: BTreeMap<ObjectName, i64> = BTreeMap::new();
         for (model, pod) in self.pods(node) {
@@ -82,7 +82,7 @@ impl Moment {
         taken.values().sum()
     }
 
-    /// Who has what of a node, in GiB, for a message.
+    /// The memory per model and pod on a node in GiB, for a message.
     fn holders(&self, node: &str) -> Vec<String> {
         let pods = self.pods(node).map(|(model, pod)| {
             let deleted = pod.metadata.deletion_timestamp.is_some();
@@ -98,7 +98,7 @@ impl Moment {
         pods.chain(places).collect()
     }
 
-    /// The pods of models on all nodes: when each has become Ready, in seconds since 1970.
+    /// The Ready pods of models on all nodes, with the times in seconds since 1970 when they became Ready.
     pub(super) fn ready_pods(&self) -> BTreeSet<(ObjectName, i64)> {
         let mut ready = BTreeSet::new();
         for node in self.nodes.keys() {
@@ -114,20 +114,20 @@ impl Moment {
     }
 }
 
-/// Watches over the nodes of a pool: what models have of one must never grow beyond what it has for them.
+/// Checks the nodes of a pool: the memory of a node's models must never grow beyond the node's memory for models.
 #[derive(Default)]
 pub(super) struct Watchdog {
-    /// What models had of each node when it was seen last, and what it had for them the last few times: a decision that was made a moment
-    /// ago may have seen that.
+    /// The last memory of models on each node, and the node's most recent capacities: a recent decision may be based on one of them.
     before: BTreeMap<String, (i64, Vec<i64>)>,
     pub(super) moments: usize,
 }
 
 impl Watchdog {
-    /// How many former capacities count.
+    /// The number of previous capacities that are considered.
     const KEPT: usize = 20;
 
-    /// Notes what nodes have for models, between two checks: it may have changed back by the next one, and a decision may have seen it.
+    /// Records the nodes' capacities between two checks: a capacity may change back before the next check, and a decision may be based on
+    /// it.
     pub(super) fn note_capacities(&mut self, moment: &Moment) {
         for node in moment.nodes.keys() {
             let capacity = moment.capacity(node);

@@ -1,4 +1,4 @@
-//! A plugin that decides who is worth more, exchanged while models compete; one that chooses nodes by their prices; and models that wake and go
+//! A plugin that ranks models and is replaced while they compete; one that chooses nodes by price; and models that wake and are deleted
 //! while restarts are paused.
 
 use super::{Pool, gateway::Gateway};
@@ -15,7 +15,7 @@ use pointsman_tests::{Host, PolicyCluster, eventually};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// The name of the plugin that turns the order around.
+/// The name of the plugin that reverses the order.
 const TURNED: &str = "turned-around";
 
 /// The name of the plugin that prefers cheap nodes.
@@ -32,7 +32,7 @@ async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
     let prioritize = async |name: &str, priority: &str| {
         space.patch(&INFERENCE_MODEL, name, json!({"metadata": {"annotations": {"pointsman.dev/priority": priority}}})).await;
     };
-    // Only what the annotation says counts, and the built-in policy takes more for more.
+    // Only the annotation affects the rank. With the built-in policy, a higher priority ranks higher.
     let weights = |priority: i64| json!({"memoryAdmission": {"priority": priority, "demand": 0, "wait": 0, "load": 0, "wakes": 0, "dependants": 0, "size": 0}});
     pool.create("low", "60Gi", json!({})).await;
     prioritize("low", "-10").await;
@@ -67,7 +67,7 @@ async fn a_plugin_turns_around_who_sleeps_for_whom_while_the_host_runs() {
             .is_some_and(|message| message.contains("ranks as high or nearly as high by the policies"))
     };
     until(&mut gateway, "high", "waits for one of a lower priority", &ranks).await;
-    // The built-in policy alone decides again.
+    // Only the built-in policy decides again.
     cluster.delete_plugin(TURNED).await;
     let ready = |model: &Value| condition(model, "Ready")["status"] == "True";
     until(&mut gateway, "high", "gets its place", &ready).await;
@@ -146,7 +146,7 @@ async fn a_model_wakes_on_another_node_and_goes_while_restarts_are_paused() {
     let cordoned = json!({"spec": {"unschedulable": true}});
     let nodes: Api<Node> = Api::all(space.0.client.clone());
     nodes.patch(&pool.node(0), &PatchParams::default(), &Patch::Merge(cordoned)).await.unwrap();
-    // Busy for longer than the test takes, so that it stays.
+    // Keep the model busy for longer than the test takes, so that it stays awake.
     gateway.ask("llama", Duration::from_hours(1));
     until(&mut gateway, "it wakes on the other node", &ready).await;
     pool.reserves("it has its place there", &[("llama", 1)]).await;

@@ -1,5 +1,6 @@
-//! Random operations over many models and nodes, with two hosts of which one is killed now and then: models never get more of a node than it
-//! has, none is stopped while requests are answered, none goes before its time, and in the end each is Ready or says truly why it waits.
+//! Random operations on many models and nodes, with two hosts of which one is killed now and then: models never get more of a node than it
+//! has, none is stopped while it serves requests, none is stopped before its minimum time, and in the end each is Ready or correctly
+//! reports why it waits.
 
 use super::{
     gateway::Gateway,
@@ -26,19 +27,19 @@ const MODELS: u64 = 80;
 const NODES: u64 = 12;
 const GATEWAYS: u64 = 2;
 
-/// How long a model stays awake at least, in seconds.
+/// The minimum time that a model stays awake, in seconds.
 const RESIDENCY: i64 = 4;
 
-/// How many seconds ago what a host decides by may have changed: its watches come later than our requests.
+/// The maximum age of a host's view in seconds: its watches lag behind our requests.
 const LAG: i64 = 3;
 
-/// How many operations come before everybody looks at what there is.
+/// The number of operations between two checks.
 const AT_ONCE: u64 = 16;
 
-/// How long clients wait in the end.
+/// How long clients wait at the end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a host is killed: once in so many operations.
+/// A host is killed once per this many operations.
 const KILL_EVERY: u64 = 400;
 
 struct Run<'a> {
@@ -48,17 +49,16 @@ struct Run<'a> {
     gateways: Vec<Gateway>,
     watchdog: Watchdog,
     random: u64,
-    /// When each reservation was seen to be on its way out.
+    /// The times at which reservations were seen to begin draining.
     leaving: BTreeMap<ObjectName, u64>,
-    /// When the pods of models have become Ready, each time, and until when that was so: a pod is replaced, and its condition turns when its
-    /// node is late.
+    /// When pods of models became Ready, and until when: a pod can be replaced, and its condition changes if its node reports too late.
     ready: BTreeMap<ObjectName, BTreeMap<i64, Ready>>,
 }
 
 /// How long a pod was Ready.
 #[derive(Debug)]
 struct Ready {
-    /// When it was seen last; or when it was first seen that it isn't so any more.
+    /// When it was last seen Ready, or first seen not Ready.
     until: i64,
     is_over: bool,
 }
@@ -108,7 +108,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// The next number below a bound. The generator of POSIX's `drand48`, whose upper bits are good enough for a choice.
+    /// The next random number below a limit. The generator of POSIX's `drand48`, whose upper bits are good enough for a choice.
     fn below(&mut self, bound: u64) -> u64 {
         self.random = self.random.wrapping_mul(0x5_deec_e66d).wrapping_add(11);
         (self.random >> 16) % bound
@@ -120,17 +120,17 @@ impl<'a> Run<'a> {
 
     async fn patch_node(&mut self, change: Value) {
         let name = node(self.below(NODES));
-        // It may be gone.
+        // The node may not exist.
         self.nodes().patch(&name, &PatchParams::default(), &Patch::Merge(change)).await.ok();
     }
 
-    /// What a model's spec says that is created or changed.
+    /// The spec of a model that is created or changed.
     fn spec(&mut self, at: u64) -> Value {
         let mut selector = json!({"inference-pool": self.pool()});
         if self.below(3) == 0 {
             selector["half"] = self.below(2).to_string().into();
         }
-        // Those with high numbers may depend on those with low ones, so that there is no cycle.
+        // Only models with high numbers depend on models with low ones, so there is no cycle.
         let depends = at >= MODELS / 2 && self.below(5) == 0;
         let dependencies = if depends { json!([model(self.below(MODELS / 2))]) } else { json!([]) };
         json!({
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
                     "apiVersion": INFERENCE_MODEL.api_version(), "kind": INFERENCE_MODEL.kind,
                     "metadata": {"name": model(at), "annotations": annotations}, "spec": spec,
                 });
-                // It may be there, or on its way out.
+                // It may exist or be terminating.
                 api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.ok();
             }
             72..78 => {
@@ -199,14 +199,14 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        // What a node has for models may be another amount for a moment only: a node that is there again has what it had at first.
+        // A node's memory for models may change only for a moment: a node that is created again has its initial memory.
         if (87..100).contains(&choice) {
             let moment = Moment::now(&self.space.0.client, &self.space.0.name).await;
             self.watchdog.note_capacities(&moment);
         }
     }
 
-    /// Looks at what there is, and lets gateways do the same.
+    /// Checks the current state, and gives each gateway a turn.
     async fn look(&mut self) {
         for gateway in &mut self.gateways {
             gateway.tick().await;
@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
             if self.leaving.insert(model.clone(), place.since) == Some(place.since) {
                 continue;
             }
-            // Its pod is there still: it goes only once it is drained.
+            // Its pod still exists: it is deleted only once it is drained.
             if matches!(reason, SleepReason::Idle | SleepReason::Evicted(_) | SleepReason::Overcommitted) {
                 let since = i64::try_from(place.since / 1000).unwrap();
                 let ready = self.ready.get(model);
@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes which pods of models are Ready, and which aren't any more.
+    /// Records which pods of models are Ready, and which are no longer Ready.
     fn note_ready(&mut self, moment: &Moment) {
         let now = Timestamp::now().as_second();
         let seen = moment.ready_pods();
@@ -250,7 +250,7 @@ impl<'a> Run<'a> {
         self.hosts[at] = Host::start(self.cluster, &[]).await;
     }
 
-    /// Everything is as good as it gets: all nodes are there, and nobody takes of them.
+    /// Restores all nodes, and removes the other pods.
     async fn heal(&mut self) {
         for at in 0..NODES {
             let name = node(at);
@@ -271,7 +271,7 @@ impl<'a> Run<'a> {
         models.iter().map(|model| serde_json::to_value(model).unwrap()).collect()
     }
 
-    /// The control plane's parts, the nodes and the pods, for a message: whoever waits for them isn't to blame.
+    /// The parts of the control plane, the nodes and the pods, for a message: a model that waits for one of them isn't at fault.
     async fn surroundings(&self) -> String {
         let parts = self.cluster.control(&json!({"do": "status"})).unwrap();
         let mut lines: Vec<String> = parts["parts"].as_array().into_iter().flatten().map(|part| format!("part {part}")).collect();
@@ -289,7 +289,7 @@ impl<'a> Run<'a> {
             let deleted = &pod.metadata.deletion_timestamp;
             lines.push(format!("pod {} on {node}: {}, deleted {deleted:?}, {}", pod.name_any(), status["phase"], status["conditions"]));
         }
-        // Whether restarts of pods are paused, and who waits for a turn.
+        // Whether restarts are paused, and which subjects are queued.
         let sets = self.cluster.kubectl(&["get", "policysets", "-o", "yaml"]);
         let paused = sets.stdout.lines().filter(|line| line.contains("policy.pointsman.dev/") || line.contains("message:"));
         lines.extend(paused.map(|line| format!("policyset {}", line.trim())));
@@ -326,7 +326,7 @@ impl<'a> Run<'a> {
         lines.join("\n")
     }
 
-    /// What isn't as it must be in the end.
+    /// Violations of the expected final state.
     async fn flaws(&self) -> Vec<String> {
         let moment = Moment::now(&self.space.0.client, &self.space.0.name).await;
         let placed: BTreeMap<&ObjectName, &Phase> = moment.places.values().flatten().map(|(name, place)| (name, &place.phase)).collect();
@@ -353,7 +353,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Why a model that has no place doesn't tell the truth about that, if so.
+/// Why the message of a model without a reservation is wrong, if it is.
 fn untrue(moment: &Moment, model: &Value, message: &str) -> Option<String> {
     let name = model["metadata"]["name"].as_str().unwrap();
     let needs: i64 = model["spec"]["memory"].as_str()?.strip_suffix("Gi")?.parse().ok()?;
@@ -385,7 +385,7 @@ async fn whatever_happens_models_get_no_more_memory_than_there_is_and_nobody_bus
         }
     }
     run.heal().await;
-    // Whoever waits is served, or given up: until then nobody may say truly that it waits.
+    // Wait until the requests are served, or cancel them: before that, no model can correctly report that it waits.
     let begun = Instant::now();
     eventually("requests are answered", async || {
         run.look().await;

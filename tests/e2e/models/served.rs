@@ -1,4 +1,4 @@
-//! Requests through real gateways to a real backend, while models wake and sleep: none is lost, and none is answered twice.
+//! Requests through real gateways to a real backend, while models wake and sleep: none is lost, and none is served twice.
 
 use super::Pool;
 use crate::services::{Space, condition, home, own_cluster};
@@ -16,13 +16,13 @@ use tokio::{
     task::JoinSet,
 };
 
-/// How many clients ask at once.
+/// The number of concurrent clients.
 const CLIENTS: usize = 16;
 
-/// How many requests in a row are for one model.
+/// The number of consecutive requests for one model.
 const IN_A_ROW: usize = 125;
 
-/// The requests that a backend has answered, by what they say they are.
+/// The number of requests that a backend has served, by the requests' identifiers.
 type Answered = Arc<Mutex<BTreeMap<String, usize>>>;
 
 async fn answer(State(answered): State<Answered>, body: String) -> impl IntoResponse {
@@ -35,7 +35,7 @@ async fn answer(State(answered): State<Answered>, body: String) -> impl IntoResp
     ([(CONTENT_TYPE, "application/json")], completion.to_string())
 }
 
-/// A server that plays those of all models: kwok's pods run nothing.
+/// A server that acts as the servers of all models: kwok's pods run nothing.
 async fn backend() -> (String, Answered) {
     let answered = Answered::default();
     let router = Router::new().route("/v1/chat/completions", post(answer)).with_state(Arc::clone(&answered));
@@ -45,7 +45,7 @@ async fn backend() -> (String, Answered) {
     (address, answered)
 }
 
-/// The status and the body of an answer; an error if the connection breaks.
+/// The status and the body of a response, or an error if the connection breaks.
 async fn ask(address: &str, model: &str, id: &str) -> std::io::Result<(u16, String)> {
     let body = json!({"model": model, "user": id, "messages": [{"role": "user", "content": "Hello"}]}).to_string();
     let mut connection = TcpStream::connect(address).await?;
@@ -78,7 +78,7 @@ async fn requests_wake_models_and_none_is_lost_or_doubled_though_a_gateway_is_ki
         pool.create(name, "60Gi", json!({})).await;
     }
     let gateways = [GatewayProcess::start(&cluster, 0, &flags).await, GatewayProcess::start(&cluster, 1, &flags).await];
-    // A name that nobody has is refused at once, by both.
+    // Both gateways reject an unknown model name at once.
     for gateway in &gateways {
         let (status, body) = ask(&gateway.address, "nobody", "none").await.unwrap();
         assert!(status == 404 && body.contains("model_not_found"), "{status} {body}");
@@ -125,7 +125,7 @@ async fn requests_wake_models_and_none_is_lost_or_doubled_though_a_gateway_is_ki
     let counted: f64 = names.iter().filter_map(|name| gateways[0].metric(&series(name))).sum();
     assert!(counted >= f64::from(u32::try_from(total / 2 - CLIENTS).unwrap()), "{counted} are counted");
 
-    // The one that asks last is awake, the other sleeps.
+    // The model of the last requests is awake, the other one sleeps.
     let last = names[(total - 1) / IN_A_ROW % 2];
     let ready = |model: &Value| condition(model, "Ready")["status"] == "True";
     space.becomes(&INFERENCE_MODEL, last, "it is awake", ready).await;

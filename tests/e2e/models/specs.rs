@@ -1,4 +1,4 @@
-//! What a model's spec may say: dependencies, external models, names, and what is refused.
+//! The spec of a model: dependencies, external models, names, and invalid specs.
 
 use super::{Pool, shared_space};
 use pointsman_core::resource::{DEPLOYMENT, INFERENCE_MODEL, SERVICE};
@@ -9,7 +9,7 @@ async fn dependencies_start_first_and_a_cycle_or_an_unknown_one_is_shown_with_it
     let space = shared_space("depends").await;
     let pool = Pool::new(&space, &["100Gi", "100Gi"]);
     let on = |name: &str| json!({"dependencies": [pool.model_name(name)]});
-    // Neither fits beside the other, so they come to two nodes, and only together.
+    // The two don't fit on one node, so they get two nodes, and only together.
     pool.create("llama", "80Gi", on("tokens")).await;
     let path = format!("({} -> {})", pool.model_name("llama"), pool.model_name("tokens"));
     pool.explains("llama", &format!("{path} is the modelName of no model in its namespace")).await;
@@ -28,7 +28,7 @@ async fn dependencies_start_first_and_a_cycle_or_an_unknown_one_is_shown_with_it
     let [a, b] = ["a", "b"].map(|name| pool.model_name(name));
     pool.explains("a", &format!("form a cycle, {a} -> {b} -> {a}: remove one of them")).await;
 
-    // A dependency that is switched off takes its dependants with it, and they go first.
+    // If a dependency is disabled, its dependants are stopped too, before it.
     space.patch(&INFERENCE_MODEL, "tokens", json!({"spec": {"maxReplicas": 0}})).await;
     pool.reserves("both have gone", &[]).await;
     pool.explains("llama", "can't run: set its spec.maxReplicas to 1").await;
@@ -44,15 +44,15 @@ async fn an_external_model_is_ready_without_objects_and_of_two_with_one_name_the
     assert!(space.find(&DEPLOYMENT, "outside").await.is_none());
     pool.create("llama", "60Gi", json!({})).await;
     pool.ready("llama").await;
-    // Of two that are as old, to the second, the first by its name.
+    // If two models have the same age in seconds, the first one by name serves.
     pool.create("second", "1Gi", json!({"modelName": pool.model_name("llama")})).await;
     let message = pool.says("second", "Allocated", "False", "Failed").await;
     assert!(message.starts_with(&format!("The older model {}/llama has the same spec.modelName", space.0.name)), "{message}");
-    // A Service of another namespace isn't ours to make.
+    // The host doesn't create a Service in another namespace.
     pool.create("far", "1Gi", json!({"backendUrl": "http://vllm.elsewhere:8000"})).await;
     pool.ready("far").await;
     assert!(space.find(&SERVICE, "vllm").await.is_none() && space.find(&SERVICE, "far").await.is_none());
-    // One that becomes external gives its memory back, and its objects go.
+    // A model that becomes external releases its memory, and its objects are deleted.
     space.patch(&INFERENCE_MODEL, "llama", json!({"spec": {"containerImage": ""}})).await;
     pool.reserves("it has no place any more", &[("far", 0)]).await;
     space.goes(&DEPLOYMENT, "llama").await;
