@@ -1,4 +1,4 @@
-//! The endpoint picker with a real Envoy before it and simulated model servers behind it, whose pods the API server has.
+//! The endpoint picker with a real Envoy in front of it and simulated model servers behind it. The API server has the pods of these.
 
 mod policy_set;
 mod pools;
@@ -31,17 +31,17 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// The pool, and the model that its servers have.
+/// The pool, and the model of its servers.
 const POOL: &str = "llama-pool";
 const MODEL: &str = "llama";
 
-/// How long policies may take, which is for ever: a machine that tests keep busy isn't what these tests are about.
+/// A long deadline for policies: these tests aren't about the speed of a busy machine.
 const PATIENT: [&str; 2] = ["--policy-deadline", "5s"];
 
-/// The label by which the pool selects its pods.
+/// The label in the pool's selector.
 const APP: &str = "app";
 
-/// A pool of simulated model servers. Each has an address of loopback of its own, since the ports of a pool's pods are the same.
+/// A pool of simulated model servers. Each has its own loopback address, because the pods of a pool share their port numbers.
 struct Servers<'a> {
     space: &'a Space<'a>,
     port: u16,
@@ -78,7 +78,7 @@ impl<'a> Servers<'a> {
     }
 
     async fn create_pod(&self, server: u8) {
-        // Nothing schedules it, so nobody but this test says how it is.
+        // Nothing schedules it, so only this test sets its status.
         let spec = json!({"schedulerName": "nobody", "containers": [{"name": "main", "image": "example.com/engine:1"}]});
         self.space.create(&POD, &name(server), json!({"metadata": {"labels": {APP: MODEL}}, "spec": spec})).await;
         self.set_ready(server, true).await;
@@ -96,7 +96,7 @@ fn name(server: u8) -> String {
     format!("server-{server}")
 }
 
-/// A request whose prompt begins like no other's, unless it is given the same text.
+/// A request whose prompt shares no prefix with others, except those with the same text.
 fn request(text: &str) -> Value {
     json!({"model": MODEL, "max_tokens": 4, "messages": [{"role": "user", "content": text}]})
 }
@@ -109,7 +109,7 @@ async fn send(envoy: &Envoy, body: &Value) -> Answer {
     ask(envoy.address(), post(body)).await.whole().await
 }
 
-/// A folder of a test's own.
+/// A folder of one test.
 fn folder(what: &str, space: &Space<'_>) -> PathBuf {
     let folder = space.0.cluster.dir.join(format!("{what}-{}", space.0.name));
     fs::create_dir_all(&folder).unwrap();
@@ -125,7 +125,7 @@ async fn start_envoy_for(picker: SocketAddr, folder: &Path) -> Envoy {
     Envoy::start(folder, &settings).await
 }
 
-/// Requests that come one after the other on several connections, until it is ended.
+/// Consecutive requests on several connections, until `end`.
 struct Load {
     tasks: JoinSet<Vec<Answer>>,
     stop: Arc<AtomicUsize>,
@@ -151,13 +151,13 @@ impl Load {
         Self { tasks, stop, answered }
     }
 
-    /// Waits for so many answers more.
+    /// Waits for this many further answers.
     async fn goes_on(&self, answers: usize) {
         let enough = self.answered.load(Ordering::SeqCst) + answers;
         eventually("requests are answered", async || (self.answered.load(Ordering::SeqCst) >= enough).then_some(())).await;
     }
 
-    /// The answers, once all have come.
+    /// Stops and returns the answers, once all have arrived.
     async fn end(self) -> Vec<Answer> {
         self.stop.store(1, Ordering::SeqCst);
         self.tasks.join_all().await.into_iter().flatten().collect()
@@ -188,7 +188,7 @@ async fn requests_go_where_their_prefix_is_cached_and_nowhere_else_but_to_endpoi
     let servers = Servers::start(&space, 3, |_| {}).await;
     picker.knows(3).await;
     eventually("it is ready", async || (picker.ready()?.0 == 200).then_some(())).await;
-    // Different prompts use all endpoints, and each comes back to the one that has seen it.
+    // Different prompts use all endpoints, and each prompt returns to the endpoint that has cached it.
     let mut used = BTreeSet::new();
     for number in 0..12 {
         let body = request(&long(&format!("prompt {number}")));
@@ -201,7 +201,7 @@ async fn requests_go_where_their_prefix_is_cached_and_nowhere_else_but_to_endpoi
     }
     assert_eq!(used.len(), 3, "{used:?}");
 
-    // What has no body goes to an endpoint too.
+    // A request without a body also reaches an endpoint.
     let models = Request::get("/v1/models").header("host", "models").body(Body::empty()).unwrap();
     assert_eq!(ask(envoy.address(), models).await.whole().await.status, 200);
     let unreadable = send(&envoy, &json!({"messages": []})).await;
@@ -209,7 +209,7 @@ async fn requests_go_where_their_prefix_is_cached_and_nowhere_else_but_to_endpoi
     let said = unreadable.json()["error"]["message"].as_str().unwrap().to_owned();
     assert!(said.contains("the body has no `model`"), "{said}");
 
-    // The body is the client's byte for byte, unless the model is another.
+    // The endpoint gets the client's body byte for byte, unless the model is rewritten.
     let rules = json!([{"matches": [{"model": {"type": "Exact", "value": MODEL}}], "targets": [{"modelRewrite": "llama-next"}]}]);
     space.create(&INFERENCE_MODEL_REWRITE, "next", json!({"spec": {"poolRef": {"name": POOL}, "rules": rules}})).await;
     let rewritten = eventually("another model answers", async || {
@@ -220,7 +220,7 @@ async fn requests_go_where_their_prefix_is_cached_and_nowhere_else_but_to_endpoi
     .await;
     assert_eq!(rewritten.json()["model"], MODEL, "the client gets the name that it knows");
 
-    // An answer is counted once the proxy has seen its end.
+    // A response is counted once the proxy has seen its end.
     for series in [
         format!(
             "llm_d_epp_request_total{{model_name=\"{MODEL}\",target_model_name=\"{MODEL}\",fairness_id=\"default-flow\",priority=\"0\"}}"
@@ -250,7 +250,7 @@ async fn under_load_endpoints_go_a_policy_is_swapped_and_the_picker_restarts_and
     let load = Load::start(envoy.address(), 8);
     load.goes_on(100).await;
 
-    // Another policy, and one that is none: the former decides on.
+    // Another policy becomes active. An invalid one doesn't: the previous one stays active.
     let replace = |bytes: &[u8]| {
         fs::write(folder.join("next"), bytes).unwrap();
         fs::rename(folder.join("next"), &file).unwrap();
@@ -265,7 +265,7 @@ async fn under_load_endpoints_go_a_policy_is_swapped_and_the_picker_restarts_and
     says("the policy can't be loaded; the previous one stays active").await;
     load.goes_on(100).await;
 
-    // An endpoint goes in good order, and comes back.
+    // An endpoint becomes unready, drains, and is back later.
     servers.set_ready(1, false).await;
     picker.knows(2).await;
     load.goes_on(50).await;
@@ -284,7 +284,7 @@ async fn under_load_endpoints_go_a_policy_is_swapped_and_the_picker_restarts_and
     eventually("it gets requests again", async || (servers.running[&1].requests_seen() > 0).then_some(())).await;
     all_are_served(&load.end().await);
 
-    // One that dies is avoided though its pod is still Ready.
+    // A dead endpoint gets no requests, although its pod is still Ready.
     servers.running.remove(&2);
     eventually("the picker notices", async || {
         let noted = |line: &Value| line["pod"] == name(2) && line["message"] == "the metrics of an endpoint can't be read";
@@ -298,7 +298,7 @@ async fn under_load_endpoints_go_a_policy_is_swapped_and_the_picker_restarts_and
     };
     eventually("nobody is sent there", async || served(40).await.iter().all(|answer| answer.status == 200).then_some(())).await;
 
-    // The picker is killed: requests fail and don't hang. Another one begins with nothing and serves.
+    // If the picker is killed, requests fail and don't hang. A new picker starts without state and serves.
     picker.kill();
     assert_eq!(send(&envoy, &request("nobody answers")).await.status, 500);
     let port = picker.address.port().to_string();
@@ -307,7 +307,7 @@ async fn under_load_endpoints_go_a_policy_is_swapped_and_the_picker_restarts_and
     again.knows(3).await;
     eventually("requests are served again", async || (send(&envoy, &request("again")).await.status == 200).then_some(())).await;
 
-    // It ends in good order while requests come: what has begun is answered.
+    // The picker terminates in good order under load: requests that have begun are answered.
     let load = Load::start(envoy.address(), 4);
     load.goes_on(20).await;
     again.stop();
@@ -348,7 +348,7 @@ async fn a_policy_of_a_config_map_comes_is_replaced_and_stays_when_what_holds_it
     assert_eq!(send(&envoy, &request("its policy decides")).await.status, 200);
     let asked = "llm_d_epp_plugin_duration_seconds_count{extension_point=\"Score\",plugin_type=\"policy\",plugin_name=\"scorer\"} 1";
     eventually("it was asked", async || picker.page().contains(asked).then_some(())).await;
-    // Another configuration is another policy.
+    // A changed configuration also makes another policy active.
     space.0.cluster.apply(&map(&bytes, "weights: {queue-length: -1}")).ok();
     told("another policy is active", 2).await;
     space.0.cluster.apply(&map(&bytes, "weights: {no-such-feature: 1}")).ok();
@@ -374,7 +374,7 @@ flowControl:
   saturationDetector: {pluginRef: concurrency-detector}
 ";
     let space = space("queued").await;
-    // A token takes long enough for others to come meanwhile.
+    // A token takes long enough for other requests to arrive.
     let servers = Servers::start(&space, 1, |settings| settings.engine.decode_us = 100_000).await;
     for (name, priority) in [("important", 10), ("sheddable", -10)] {
         space.create(&INFERENCE_OBJECTIVE, name, json!({"spec": {"poolRef": {"name": POOL}, "priority": priority}})).await;

@@ -1,4 +1,4 @@
-//! What is planned for services that nobody would write is what the API server takes.
+//! The API server accepts the objects that are planned for random services.
 
 use k8s_openapi::{api::core::v1::ServiceAccount, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
@@ -23,7 +23,7 @@ use proptest::{
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How many services of each kind are made up.
+/// The number of generated services per kind.
 const SERVICES: usize = 300;
 
 fn put(world: &mut World, object: &Value) {
@@ -37,7 +37,7 @@ pub(crate) fn policies() -> Policies {
     Policies::new(builtins(&loader).unwrap(), Arc::new(Unheard))
 }
 
-/// The world that made-up services live in, with one of them.
+/// A world for generated services, with one of them.
 pub(crate) fn world_of(namespace: &str, service: &Value) -> World {
     let mut world = World::default();
     pointsman_samples::context(namespace).iter().chain([service]).for_each(|object| put(&mut world, object));
@@ -46,7 +46,7 @@ pub(crate) fn world_of(namespace: &str, service: &Value) -> World {
     world
 }
 
-/// Plans made-up services of a kind, and has the API server look at each object without keeping it.
+/// Plans generated services of a kind, and sends each object to the API server in a dry run.
 async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrategy<Value>) {
     let cluster = TestCluster::shared();
     let namespace = cluster.namespace("plans").await;
@@ -80,7 +80,7 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
             let api = Api::<DynamicObject>::namespaced_with(namespace.client.clone(), name, &object.key.resource.api_resource());
             let params = PatchParams { dry_run: true, force: true, field_manager: Some("test".into()), ..PatchParams::default() };
             let whole = object.manifest();
-            // A dry run of a Knative Service is one of its pod too, which can't be without its account.
+            // A dry run of a Knative Service also creates its pod, which requires its ServiceAccount.
             if let Some(account) =
                 whole["spec"]["template"]["spec"]["serviceAccountName"].as_str().filter(|_| *object.key.resource == KNATIVE_SERVICE)
             {
@@ -89,7 +89,7 @@ async fn taken(kind: &'static Resource, services: fn(&'static str) -> BoxedStrat
                     metadata: ObjectMeta { name: Some(account.to_owned()), ..ObjectMeta::default() },
                     ..ServiceAccount::default()
                 };
-                // Another one may have made it.
+                // It may exist already.
                 let _there = accounts.create(&PostParams::default(), &account).await;
             }
             if let Err(error) = api.patch(&object.key.name, &params, &Patch::Apply(&whole)).await {

@@ -1,4 +1,4 @@
-//! The status of InferenceObjectives and InferenceModelRewrites of both groups: whether the pool exists that they refer to.
+//! The status of InferenceObjectives and InferenceModelRewrites of both groups: whether their pool exists.
 
 use crate::services::{Space, condition, home};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -13,7 +13,7 @@ use pointsman_core::resource::{
 use pointsman_tests::{Host, PolicyCluster};
 use serde_json::{Value, json};
 
-/// Where upstream has moved these kinds. Their schemas are those of the group before.
+/// The group to which upstream has moved these kinds. Their schemas are unchanged.
 const LLM_D: &str = "llm-d.ai";
 
 /// The objective of a service.
@@ -55,7 +55,8 @@ fn objective(pool_ref: &Value) -> Value {
     json!({"spec": {"priority": 10, "poolRef": pool_ref}})
 }
 
-/// Even such a one as the host writes. Where they leave no room, the host adds none.
+/// Other controllers' conditions stay, even one of the type that the host writes. If the maximum number of conditions is used up, the host
+/// adds none.
 async fn conditions_of_others_stay(here: &Space<'_>) {
     here.create(&INFERENCE_OBJECTIVE, "theirs", objective(&json!({"name": "llama"}))).await;
     let by_others = json!({
@@ -87,7 +88,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     host.ready().await;
     let (here, there) = (Space::bare(&cluster, "here").await, Space::bare(&cluster, "there").await);
 
-    // The default condition is replaced though there isn't even the kind of the pool.
+    // The CRD's default condition is replaced even though the pool's kind isn't installed.
     here.create(&INFERENCE_OBJECTIVE, "chat", objective(&json!({"name": "llama"}))).await;
     let message = is(&here, &INFERENCE_OBJECTIVE, "chat", "False", "PoolNotFound").await;
     assert!(message.contains("install the CRDs of the Gateway API Inference Extension"), "{message}");
@@ -97,7 +98,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     };
     here.becomes(&INFERENCE_OBJECTIVE, "chat", "it names the pool", says("There is no InferencePool llama")).await;
 
-    // Pools come, in another namespace first.
+    // Create pools, first in another namespace.
     there.create(&INFERENCE_POOL, "llama", pool("other")).await;
     let message = is(&here, &INFERENCE_OBJECTIVE, "chat", "False", "PoolInOtherNamespace").await;
     assert!(!message.contains(&there.0.name), "{message}");
@@ -107,7 +108,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     let shown = here.kubectl(&["get", "infobj", "chat"]).ok();
     assert!(shown.contains("llama   10         True"), "{shown}");
 
-    // A new generation is looked at, and a wrong kind is stored and said to be wrong.
+    // The host checks a new generation. It reports a wrong kind, which the API server accepts.
     here.patch(&INFERENCE_OBJECTIVE, "chat", json!({"spec": {"priority": -10}})).await;
     is(&here, &INFERENCE_OBJECTIVE, "chat", "True", "Accepted").await;
     here.create(&INFERENCE_OBJECTIVE, "wrong", objective(&json!({"name": "llama", "kind": "Service", "group": ""}))).await;
@@ -121,7 +122,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     here.create(&X_INFERENCE_POOL, "llama", old).await;
     is(&here, &INFERENCE_OBJECTIVE, "old", "True", "Accepted").await;
 
-    // A service's criticality is an objective in each group.
+    // The criticality of a service creates an objective, also in the second group once that exists.
     let service = |criticality: Value| json!({"spec": {"model": {"uri": "hf://example/llama", "criticality": criticality}, "router": {"scheduler": {}}}});
     here.create(&LLM_INFERENCE_SERVICE, "code", service(json!("Critical"))).await;
     let expected = |priority: i64| {
@@ -133,7 +134,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
     here.patch(&LLM_INFERENCE_SERVICE, "code", service(json!("Sheddable"))).await;
     here.becomes(&INFERENCE_OBJECTIVE, CODE, "it has its priority", expected(-10)).await;
 
-    // Rewrites, and both kinds in the group that upstream has moved them to.
+    // Rewrites, and both kinds in the group to which upstream has moved them.
     let rewrite = |weight: Value| {
         let targets = json!([{"modelRewrite": "llama-a", "weight": 1}, {"modelRewrite": "llama-b", "weight": weight}]);
         json!({"spec": {"poolRef": {"name": "llama"}, "rules": [{"targets": targets}]}})
@@ -160,7 +161,7 @@ async fn what_refers_to_a_pool_is_accepted_as_pools_and_kinds_come_and_go() {
 
     conditions_of_others_stay(&here).await;
 
-    // Another leader has nothing to write.
+    // A new leader has nothing to write.
     host.stop();
     let kinds = [&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE];
     let versions = async || {

@@ -1,4 +1,4 @@
-//! The endpoint picker's protocol with a real Envoy, configured as gateways do it, before simulated model servers. No control plane.
+//! The endpoint picker's protocol with a real Envoy, configured as gateways do, in front of simulated model servers. No control plane.
 
 use axum::body::{Body, Bytes, to_bytes};
 use futures::StreamExt;
@@ -29,16 +29,16 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig};
 
-/// The servers, by their places. The last one makes a token, and no further one.
+/// The servers, by index. The last one generates one token and then hangs.
 pub(crate) const NAMES: [&str; 3] = ["first", "second", "stuck"];
 const STUCK: usize = 2;
 
-/// What asks for a refusal.
+/// A request with this text is refused.
 const REFUSE: &str = "refuse";
 
 const CHAT: &str = "/v1/chat/completions";
 
-/// What a picker has seen of responses.
+/// What a picker has observed about responses.
 #[derive(Debug, Default)]
 struct Noted {
     heads: Vec<ResponseHead>,
@@ -46,7 +46,7 @@ struct Noted {
     ends: usize,
 }
 
-/// Places a request where its body's field `user` says: the servers' places, separated by commas.
+/// Places a request on the servers whose indexes the body's field `user` lists, separated by commas.
 #[derive(Debug)]
 struct ByUser {
     endpoints: Vec<SocketAddr>,
@@ -54,7 +54,7 @@ struct ByUser {
     in_flight: Arc<AtomicUsize>,
 }
 
-/// Counts while it lives.
+/// Counts its live instances.
 struct InFlight(Arc<AtomicUsize>);
 
 impl Drop for InFlight {
@@ -103,7 +103,7 @@ impl Picks for ByUser {
     }
 }
 
-/// Servers, a picker, and a proxy before them.
+/// Servers, a picker, and a proxy in front of them.
 pub(crate) struct Scene {
     servers: Vec<Option<ModelServer>>,
     picks: Arc<ByUser>,
@@ -112,7 +112,7 @@ pub(crate) struct Scene {
 }
 
 impl Scene {
-    /// The name is that of its folder.
+    /// The name is also that of its folder.
     async fn start(name: &str, style: impl FnOnce(Vec<SocketAddr>) -> EnvoyStyle, tls: Option<TlsAcceptor>) -> Self {
         let servers = (0..NAMES.len()).map(|place| server(SocketAddr::from(([127, 0, 0, 1], 0)), place)).collect();
         let picker_tls = tls.is_some();
@@ -123,7 +123,7 @@ impl Scene {
         Self::around(servers, tls, envoy).await
     }
 
-    /// The proxy is started with the servers' addresses and the picker's.
+    /// Starts the proxy with the addresses of the servers and the picker.
     pub(crate) async fn around(
         servers: Vec<ModelServer>,
         tls: Option<TlsAcceptor>,
@@ -164,7 +164,7 @@ impl Scene {
     }
 }
 
-/// The server of a place.
+/// The server with this index.
 pub(crate) fn server(address: SocketAddr, place: usize) -> ModelServer {
     let mut settings = Settings::new(NAMES[place], &["llama"]);
     if place == STUCK {
@@ -177,12 +177,12 @@ async fn start_envoy(name: &str, settings: &EnvoySettings) -> Envoy {
     Envoy::start(&target_dir().join("tmp/proxies").join(name), settings).await
 }
 
-/// An address where nobody listens.
+/// An address that nothing listens at.
 pub(crate) async fn nobody() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap()
 }
 
-/// A certificate that nobody knows.
+/// A certificate that no client trusts.
 pub(crate) fn certificate() -> TlsAcceptor {
     let made = rcgen::generate_simple_self_signed(vec!["picker".to_owned()]).unwrap();
     let key = made.signing_key.serialize_der().try_into().unwrap();
@@ -191,7 +191,7 @@ pub(crate) fn certificate() -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// An answer whose body comes yet. Its connection ends with it.
+/// A response whose body is still arriving. Its connection is closed with it.
 pub(crate) struct Begun {
     pub(crate) status: StatusCode,
     headers: HeaderMap,
@@ -228,7 +228,7 @@ impl Answer {
     }
 }
 
-/// Sends a request by a connection of its own.
+/// Sends a request on its own connection.
 pub(crate) async fn ask(address: SocketAddr, request: Request<Body>) -> Begun {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut sender, driver) = http1::handshake(TokioIo::new(stream)).await.unwrap();
@@ -255,7 +255,7 @@ fn answer_text(server: &str) -> String {
     (0..8).map(|number| format!("{server}-{number}")).collect::<Vec<_>>().join(" ")
 }
 
-/// What every style does. Not every one says which endpoint has served.
+/// The behaviour that all styles share. Not every style reports which endpoint has served.
 async fn passes_requests_on(scene: &Scene, says_who_served: bool) {
     for (place, server) in NAMES[..STUCK].iter().enumerate() {
         let endpoint = scene.picks.endpoints[place].to_string();
@@ -287,7 +287,7 @@ async fn passes_requests_on(scene: &Scene, says_who_served: bool) {
     scene.none_is_in_flight().await;
 }
 
-/// The second server gets it, in the end.
+/// The second server gets the request in the end.
 async fn passes_a_long_body_on(scene: &Scene, user: &str) {
     let mut state = 1_u32;
     let mut letter = || {
@@ -310,7 +310,7 @@ async fn passes_refusals_on(scene: &Scene) {
     scene.none_is_in_flight().await;
 }
 
-/// A client that goes away takes its request out of the picker and of the server.
+/// If a client disconnects, its request ends in the picker and in the server.
 async fn ends_with_the_client(scene: &Scene) {
     let mut asked = request(&STUCK.to_string());
     asked["stream"] = true.into();
@@ -323,7 +323,7 @@ async fn ends_with_the_client(scene: &Scene) {
     eventually("the server learns it too", async || (scene.server(STUCK).counts().running == 0).then_some(())).await;
 }
 
-/// What a proxy does that knows the endpoints, and prefers those that the picker picks.
+/// The behaviour of a proxy that knows the endpoints and prefers the picked ones.
 pub(crate) async fn overrides_hosts(mut scene: Scene) {
     passes_requests_on(&scene, true).await;
     passes_a_long_body_on(&scene, "1").await;
@@ -349,9 +349,9 @@ async fn a_gateway_that_connects_to_the_header_s_address_passes_on_what_the_pick
     scene.noted();
     let answer = scene.ask(&request("0")).await;
     assert_eq!(answer.status, 503, "{:?}", answer.body);
-    // The picker sees the proxy's own answer as a response.
+    // The picker sees the proxy's own 503 as a response.
     assert_eq!(scene.noted().heads[0].status, Some(503));
-    // This style has no second choice: a list isn't an address.
+    // This style doesn't support fallbacks: a list isn't an address.
     assert_eq!(scene.ask(&request("1,0")).await.status, 503);
     scene.none_is_in_flight().await;
 }
@@ -370,7 +370,7 @@ async fn a_gateway_without_its_picker_fails_requests_unless_it_may_go_on_alone()
         let style = EnvoyStyle::OverrideHost(vec![server.address()]);
         let settings = EnvoySettings { picker, picker_tls: false, style, failure_mode_allow };
         let envoy = start_envoy(&format!("failure-mode-allow-{failure_mode_allow}"), &settings).await;
-        // Envoy goes on alone only until it has sent a part of the body, which it may do before it finds that nobody listens.
+        // Envoy continues without the picker only until it has sent a part of the body, which can happen before the connection is refused.
         let bodyless = Request::get("/v1/models").header("host", "models").body(Body::empty()).unwrap();
         let answer = ask(envoy.address(), bodyless).await.whole().await;
         assert_eq!(answer.status, status, "{:?}", answer.body);

@@ -1,4 +1,4 @@
-//! Revisions on a real API server, which is what makes them immutable and bounds their size.
+//! Revisions on a real API server, which enforces their immutability and their maximum size.
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{
@@ -11,12 +11,12 @@ use pointsman_tests::{TestCluster, TestNamespace};
 use serde_json::json;
 use std::collections::BTreeSet;
 
-/// Bytes that gzip can't make smaller.
+/// Data that can't be compressed.
 fn noise(seed: u8, length: usize) -> Vec<u8> {
     (0_u64..).flat_map(|n| Digest::hash(&[&[seed][..], &n.to_be_bytes()].concat()).0).take(length).collect()
 }
 
-/// Three parts' worth.
+/// Data that needs three parts.
 fn large(seed: u8) -> Vec<u8> {
     noise(seed, 2 * PART)
 }
@@ -71,7 +71,7 @@ async fn what_is_kept_cant_be_changed_and_what_is_damaged_is_told_and_repaired()
     let refusal = place.maps().patch(&part, &PatchParams::default(), &change).await.unwrap_err();
     assert!(refusal.to_string().contains("immutable"), "{refusal}");
 
-    // Whoever may delete and create can change it all the same.
+    // A client with the rights to delete and create can change it nevertheless.
     let mut changed = place.maps().get(&part).await.unwrap();
     changed.metadata.resource_version = None;
     changed.binary_data.as_mut().unwrap().get_mut("plugin.wasm").unwrap().0[100] ^= 1;
@@ -82,7 +82,7 @@ async fn what_is_kept_cant_be_changed_and_what_is_damaged_is_told_and_repaired()
     let damaged = place.revisions.load(&digest).await.unwrap_err();
     assert_eq!(damaged.reason(), "RevisionDamaged", "{damaged}");
 
-    // Another plugin's revision of the same bytes will do meanwhile.
+    // Another plugin's revision with the same bytes is used instead.
     place.keep("b", &large(1)).await;
     assert_eq!(place.revisions.load(&digest).await.unwrap(), large(1));
     place.revisions.prune("b", &BTreeSet::new(), 0).await.unwrap();
@@ -107,7 +107,7 @@ async fn the_oldest_revisions_are_deleted_with_all_their_parts() {
     place.revisions.prune("a", &BTreeSet::from([digests[0]]), 1).await.unwrap();
     let left = place.revisions.list("a").await.unwrap();
     assert_eq!(left.iter().map(|revision| revision.digest).collect::<Vec<_>>(), [digests[3], digests[0]]);
-    // Of each three parts, and the other plugin's own.
+    // Three parts of each, and those of the other plugin.
     assert_eq!(place.stored().await.items.len(), 9);
     assert_eq!(place.revisions.list("b").await.unwrap().len(), 1);
 }

@@ -1,4 +1,4 @@
-//! Scorers that a controller's active policy set brings.
+//! Scorers of a controller's active policy set.
 
 use super::{Load, PATIENT, POOL, Servers, all_are_served, start_envoy};
 use crate::services::{Space, own_cluster};
@@ -9,7 +9,7 @@ use pointsman_tests::{Host, PICKER_ACCOUNT, PickerProcess, PolicyCluster, eventu
 use serde_json::{Value, json};
 use std::fs;
 
-/// The rights that the guide gives pickers, for those of a namespace.
+/// The rights that the guide grants pickers, for those of a namespace.
 fn grant(space: &Space<'_>) {
     let guide = fs::read_to_string(workspace().join("docs/endpoint-picker.md")).unwrap();
     let mut blocks = guide.split("```").filter(|block| block.contains("kind: RoleBinding") && block.contains("pointsman-active"));
@@ -36,7 +36,7 @@ async fn a_plugin_that_becomes_active_scores_under_load_and_a_rollback_takes_it_
         let picker = &picker;
         eventually(what, async move || picker.log().iter().any(expected).then_some(()))
     };
-    // Without the right it says which one, and serves.
+    // Without the right, the picker logs which one is missing, and serves.
     log_has("the remedy", |line| line["error"].as_str().is_some_and(|error| error.contains("resourceNames: [pointsman-active]"))).await;
     let envoy = start_envoy(&space, &picker).await;
     picker.knows(2).await;
@@ -80,7 +80,7 @@ async fn a_plugin_that_becomes_active_scores_under_load_and_a_rollback_takes_it_
 
     cluster.pointsman(&["policy", "rollback"]).ok();
     plugins("").await;
-    // Those that were being decided.
+    // Wait for the requests that were being decided.
     load.goes_on(20).await;
     let before = asked();
     load.goes_on(100).await;

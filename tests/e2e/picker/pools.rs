@@ -24,7 +24,7 @@ async fn a_picker_serves_several_pools_each_at_its_own_port_and_a_missing_one_ke
         start_envoy_for(picker.address_of(&missing).await, &folder("envoy-missing", &here)).await,
     ];
 
-    // Each is asked at its port alone.
+    // Each pool only gets the requests of its own port.
     let seen = |servers: &Servers<'_>| servers.running.values().map(ModelServer::requests_seen).sum::<u64>();
     let (before, load) = (seen(&their_servers), Load::start(our_envoy.address(), 4));
     load.goes_on(40).await;
@@ -58,7 +58,7 @@ async fn a_picker_serves_several_pools_each_at_its_own_port_and_a_missing_one_ke
     ] {
         assert_eq!(picker.health(service).await, expected, "{service}");
     }
-    // One that goes takes nobody along.
+    // A deleted pool doesn't affect the others.
     here.delete(&INFERENCE_POOL, POOL).await;
     eventually("its pool is gone", async || (picker.health(&ours).await == Ok(false)).then_some(())).await;
     assert_eq!((picker.health("").await, picker.ready().unwrap().0), (Ok(true), 200));

@@ -1,4 +1,4 @@
-//! What the default policy makes of 500 pods on 200 nodes, and what comes of them if the extender dies among them.
+//! The placements of 500 pods on 200 nodes by the default policy, and with an extender that dies halfway.
 
 use super::{Figures, GPU, Places, SETTINGS, Space, cluster, gang, half_placed, is_refused, nodes, pod, replicas, with_model};
 use k8s_openapi::api::core::v1::Pod;
@@ -6,13 +6,13 @@ use pointsman_tests::{ExtenderAddress, SchedulerExtender, eventually, is_full};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The sizes of a round of gangs, with the accelerators of a member.
+/// The sizes of a round of gangs, each with the accelerators per member.
 const GANGS: [(usize, u32); 8] = [(2, 8), (2, 8), (3, 4), (4, 2), (4, 2), (6, 1), (8, 1), (16, 1)];
 
-/// How many rounds there are.
+/// The number of rounds.
 const ROUNDS: usize = 5;
 
-/// What people run: replicas, small pods and a model that some nodes have, and a round of gangs after each fifth of them.
+/// A typical workload: replicas, small pods and a model that some nodes have, with a round of gangs after each fifth of them.
 fn workload() -> Vec<Value> {
     let mut pods: Vec<Value> = Vec::new();
     for round in 0..ROUNDS {
@@ -30,12 +30,12 @@ fn workload() -> Vec<Value> {
     pods
 }
 
-/// How many members a gang has, by its name; 0 for what is none.
+/// The number of members of a gang, by its name; 0 if it isn't a gang.
 fn size(name: &str) -> usize {
     name.strip_prefix("gang").and_then(|rest| rest.split('x').next()?.parse().ok()).unwrap_or_default()
 }
 
-/// How many gangs have all of their members placed, and how many only some.
+/// The number of gangs whose members are all placed, and the number of those placed in part.
 fn gangs(places: &Places) -> (usize, usize) {
     let half = half_placed(places, |gang| size(gang).max(1)).len();
     let mut placed: BTreeMap<&str, usize> = BTreeMap::new();
@@ -45,7 +45,7 @@ fn gangs(places: &Places) -> (usize, usize) {
     (placed.into_iter().filter(|(name, placed)| *placed == size(name)).count(), half)
 }
 
-/// Waits until each pod has a node, or the scheduler has found none.
+/// Waits until each pod has a node, or the scheduler has found none for it.
 async fn all_decided(space: &Space<'_>, number: usize) -> Places {
     eventually("the scheduler has decided about all pods", async || {
         let pods = space.list().await;
@@ -56,7 +56,7 @@ async fn all_decided(space: &Space<'_>, number: usize) -> Places {
     space.places().await
 }
 
-/// The accelerators that are free on each node.
+/// The free accelerators on each node.
 fn free(places: &Places, workload: &[Value]) -> BTreeMap<String, u32> {
     let list: Value = serde_json::from_str(&nodes()).unwrap();
     let capacity = |node: &Value| node["capacity"][GPU].as_str().map_or(0, |gpus| gpus.parse().unwrap());
@@ -98,11 +98,11 @@ async fn each_rule_of_the_default_policy_shows_on_two_hundred_nodes() {
     println!("with it:              {figures:?}, gangs whole and in part {whole_gangs:?}");
     assert_eq!(whole_gangs, (GANGS.len() * ROUNDS, 0));
     assert!(figures.free_nodes > alone.free_nodes && figures.gangs_in_one_domain > alone.gangs_in_one_domain, "{figures:?} {alone:?}");
-    // The scheduler's own plugins count the model too.
+    // The scheduler's own plugins consider the model too.
     assert!(figures.zones > alone.zones && figures.local >= alone.local, "{figures:?} {alone:?}");
     space.clear().await;
 
-    // The extender dies when half of the pods are there.
+    // The extender dies after half of the pods are created.
     let (first, rest) = workload.split_at(workload.len() / 2);
     space.create(first).await;
     extender.kill();

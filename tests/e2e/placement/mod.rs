@@ -1,5 +1,5 @@
-//! Pods placed by the real kube-scheduler, which asks the extender: what the default policy changes, gangs, a scheduler whose extender is gone, and
-//! predictions.
+//! Pods placed by the real kube-scheduler, which calls the extender: the effects of the default policy, gangs, a scheduler without its
+//! extender, and predictions.
 
 mod large;
 mod native_gangs;
@@ -21,41 +21,41 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// The label of the nodes that have the model.
+/// The label of nodes that have the model.
 const MODEL: &str = "models.ome.io/clusterbasemodel.llama";
 
 /// The resource of accelerators.
 const GPU: &str = "nvidia.com/gpu";
 
-/// How many RDMA domains there are, each in a zone of its own.
+/// The number of RDMA domains. Each has its own zone.
 const DOMAINS: usize = 4;
 
-/// Six kinds of node: the name, how many accelerators one has, and how many of them a domain has for each that the test is scaled by.
+/// Six kinds of node: the name, the accelerators of a node, and the number of such nodes per domain, which `scale` multiplies.
 const SHAPES: [(&str, u32, usize); 6] = [("h100", 8, 2), ("a100", 8, 1), ("h100-half", 4, 1), ("l40", 2, 2), ("l4", 1, 1), ("cpu", 0, 1)];
 
-/// Short, so that a gang that can't become whole is seen to start over.
+/// A short timeout, so that gangs that can't be placed whole start over during the test.
 const SETTINGS: &str = "pods: {matchLabels: {placed: by-policies}}\ngangTimeoutSeconds: 5\n";
 
-/// Gangs that stay placed in part start over.
+/// Gangs that are placed in part start over.
 const DISSOLVE: [&str; 1] = ["--dissolve-gangs"];
 
-/// How much larger than the smallest the cluster is.
+/// The size of the cluster relative to the smallest one.
 fn scale() -> usize {
     if is_full() { 6 } else { 1 }
 }
 
-/// The nodes, as the harness takes them. Every other H100 node of each domain has the model.
+/// The nodes in the format of the harness. Every other H100 node of each domain has the model.
 fn nodes() -> String {
     let mut nodes = Vec::new();
     for domain in 0..DOMAINS {
         for (shape, gpus, number) in SHAPES {
-            // Two hundred of them in all where the test is whole.
+            // With `--full`, there are two hundred nodes in total.
             let further = if is_full() && shape == "cpu" { 2 } else { 0 };
             for at in 0..number * scale() + further {
                 let mut labels = json!({
                     "topology.kubernetes.io/zone": format!("zone-{domain}"),
                     "pointsman.dev/rdma-domain": format!("domain-{domain}"),
-                    // The default policy doesn't look at prices.
+                    // The default policy ignores prices.
                     "pointsman.dev/price": (DOMAINS - domain).to_string(),
                     "shape": shape,
                 });
@@ -73,12 +73,12 @@ fn nodes() -> String {
     json!({"nodes": nodes}).to_string()
 }
 
-/// A cluster of these nodes with these neighbours, whose scheduler asks an extender at the address.
+/// A cluster of these nodes with these neighbours, whose scheduler calls an extender at the address.
 fn cluster(address: &ExtenderAddress, neighbours: &[&str]) -> TestCluster {
     TestCluster::start(&options(address, neighbours))
 }
 
-/// What it is started with.
+/// The options of that cluster.
 fn options(address: &ExtenderAddress, neighbours: &[&str]) -> Options {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let folder = env::temp_dir().join(format!("pointsman-placement-{}-{}", process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -89,7 +89,7 @@ fn options(address: &ExtenderAddress, neighbours: &[&str]) -> Options {
     Options { nodes: Some(file), scheduler_config: Some(config), neighbours: Some(neighbours), ..Options::default() }
 }
 
-/// A pod that the policies place, with so many accelerators.
+/// A pod that the policies place, with this many accelerators.
 fn pod(name: &str, gpus: u32) -> Value {
     let mut requests = json!({"cpu": "1", "memory": "4Gi"});
     if gpus > 0 {
@@ -115,7 +115,7 @@ fn gang(name: &str, size: usize, gpus: u32) -> Vec<Value> {
     (0..size).map(member).collect()
 }
 
-/// The same as a ReplicaSet.
+/// The members of a gang, as a ReplicaSet.
 fn replica_set(name: &str, size: usize, gpus: u32, namespace: &str) -> Value {
     let member = gang(name, size, gpus).remove(0);
     let labels = &member["metadata"]["labels"];
@@ -140,14 +140,14 @@ fn replicas(service: &str, number: usize, gpus: u32) -> Vec<Value> {
     (0..number).map(replica).collect()
 }
 
-/// One that prefers nodes with the model, as a service does that may download it.
+/// Makes a pod prefer nodes with the model, like a service that may download it.
 fn with_model(mut pod: Value) -> Value {
     let term = json!({"weight": 1, "preference": {"matchExpressions": [{"key": MODEL, "operator": "In", "values": ["Ready"]}]}});
     pod["spec"]["affinity"] = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}});
     pod
 }
 
-/// What people run: replicas, small pods, a model that some nodes have, and then gangs, which need whole nodes.
+/// A typical workload: replicas, small pods, a model that some nodes have, and then gangs, which need whole nodes.
 fn workload() -> Vec<Value> {
     let scale = scale();
     let mut pods: Vec<Value> = (0..scale).flat_map(|at| replicas(&format!("chat-{at}"), 3, 1)).collect();
@@ -166,7 +166,7 @@ fn workload() -> Vec<Value> {
     pods
 }
 
-/// Where pods are, by their names; empty for those without a node.
+/// The nodes of pods by name; empty for pods without a node.
 type Places = BTreeMap<String, String>;
 
 struct Space<'c>(TestNamespace<'c>);
@@ -207,17 +207,17 @@ impl Space<'_> {
     }
 }
 
-/// What a placement of the workload comes to.
+/// Statistics of a placement of the workload.
 #[derive(Debug, Default)]
 struct Figures {
-    /// Nodes with eight accelerators that are wholly free.
+    /// Nodes with eight accelerators, all of them free.
     free_nodes: usize,
     /// Gangs whose members are all in one domain.
     gangs_in_one_domain: usize,
     gangs: usize,
     /// Pods of the model on nodes that have it.
     local: usize,
-    /// The zones that the replicas of services are in, together.
+    /// The number of zones of each service's replicas, summed up.
     zones: usize,
 }
 
@@ -253,13 +253,13 @@ impl Figures {
     }
 }
 
-/// Whether the scheduler has said of a pod that it finds no node, or that it waits for others.
+/// Whether the scheduler has reported that a pod has no suitable node or waits for other pods.
 fn is_refused(pod: &Pod) -> bool {
     let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
     conditions.any(|condition| condition.type_ == "PodScheduled" && condition.status == "False")
 }
 
-/// The gangs that have nodes for some of their members and not for all.
+/// The gangs with nodes for only some of their members.
 fn half_placed(places: &Places, size: impl Fn(&str) -> usize) -> Vec<String> {
     let mut placed: BTreeMap<&str, usize> = BTreeMap::new();
     for (name, node) in places {
@@ -275,7 +275,7 @@ async fn the_default_policy_keeps_nodes_free_gangs_together_models_local_and_rep
     let space = Space(cluster.namespace("placement").await);
     let workload = workload();
 
-    // Without the extender the scheduler goes on by itself.
+    // Without the extender, the scheduler works on its own.
     space.create(&workload).await;
     let alone = Figures::of_places(&space.all_placed(workload.len()).await);
     space.clear().await;
@@ -292,7 +292,7 @@ async fn the_default_policy_keeps_nodes_free_gangs_together_models_local_and_rep
     assert_eq!(figures.local, 2 * scale(), "{figures:?}");
     assert_eq!(figures.zones, 3 * scale(), "{figures:?}");
 
-    // What was decided is explained, with the node that the pod went to.
+    // The decision can be explained, with the node of the pod.
     let explained = cluster.pointsman(&["explain", "pod/llama-0-0", "-n", &space.0.name, "--extender", &extender.pages]).ok();
     assert!(explained.contains(&places["llama-0-0"]), "{explained}");
     println!("{explained}");
@@ -307,10 +307,10 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
     let space = Space(cluster.namespace("gangs").await);
     let extender = SchedulerExtender::start(&cluster, &address, SETTINGS, &DISSOLVE).await;
     let whole_nodes = 3 * DOMAINS * scale();
-    // A gang with a Ready member has begun to work, and is left alone.
+    // A gang with a Ready member has started its work and is never dissolved, so keep the pods pending.
     cluster.behave("starting", &space.0.name, &BTreeMap::from([("placed", "by-policies")]), Behaviour::Pending).unwrap();
 
-    // Each needs half of the whole nodes and one more: there is room for one of the two.
+    // Each gang needs half of the whole nodes plus one, so only one of the two fits.
     let size = whole_nodes / 2 + 1;
     let first = gang("first", size, 8);
     space.create(&first[..size - 1]).await;
@@ -323,11 +323,11 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
     assert!(space.places().await.values().all(String::is_empty));
     space.create(&first[size - 1..]).await;
     space.all_placed(size).await;
-    // Its pods are created again once they are deleted.
+    // The ReplicaSet creates deleted pods again.
     cluster.apply(&replica_set("second", size, 8, &space.0.name)).ok();
     eventually("all members of the second exist", async || (space.places().await.len() == 2 * size).then_some(())).await;
 
-    // Without the extender the scheduler gives nodes to some of the second.
+    // Without the extender, the scheduler places some pods of the second gang.
     extender.kill();
     space.create(&[pod("wakes-0", 0)]).await;
     eventually("the scheduler goes on by itself", async || {
@@ -336,9 +336,9 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
     })
     .await;
 
-    // The extender takes them back, and leaves the gang that is whole.
+    // The extender dissolves the second gang, and keeps the whole one.
     let extender = SchedulerExtender::start(&cluster, &address, SETTINGS, &DISSOLVE).await;
-    // An extender that no scheduler has asked yet deletes nothing.
+    // An extender that no scheduler has called yet deletes nothing.
     space.create(&[pod("wakes-1", 0)]).await;
     eventually("no gang has nodes for some of its members", async || {
         let places = space.places().await;
@@ -350,8 +350,8 @@ async fn gangs_are_placed_whole_or_start_over_also_when_the_extender_dies_among_
     a_leader_goes_first(&cluster, whole_nodes).await;
 }
 
-/// The workers of a LeaderWorkerSet may be created once the leader is Ready: it doesn't wait for them, and they are placed together. There is room
-/// for one of the two groups in the test, which the whole gang leaves.
+/// The workers of a LeaderWorkerSet may be created only once the leader is Ready: the leader doesn't wait for them, and they are placed
+/// together. The whole gang leaves enough nodes for one of the two groups.
 async fn a_leader_goes_first(cluster: &TestCluster, whole_nodes: usize) {
     let space = Space(cluster.namespace("leader-first").await);
     let size = whole_nodes / 2 - 1;

@@ -1,4 +1,4 @@
-//! Kubernetes' own gang scheduling, which is alpha in 1.36: the scheduler places a PodGroup whole, and policies choose its nodes.
+//! Kubernetes' own gang scheduling, which is alpha in 1.36: the scheduler places a PodGroup whole, and the policies choose its nodes.
 
 use super::{Options, SETTINGS, Space, domain, is_refused, options, pod};
 use k8s_openapi::api::core::v1::Pod;
@@ -6,13 +6,13 @@ use pointsman_tests::{ExtenderAddress, SchedulerExtender, TestCluster, eventuall
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What it takes in 1.36.
+/// The feature gates and APIs that it requires in 1.36.
 const FEATURES: [&str; 2] = ["GenericWorkload=true,GangScheduling=true", "scheduling.k8s.io/v1alpha2=true"];
 
 /// The accelerators of a whole node.
 const WHOLE: u32 = 8;
 
-/// The nodes with so many accelerators of a domain.
+/// The nodes with this many accelerators in a domain.
 const WHOLE_NODES: usize = 3;
 
 /// Members of a PodGroup, each of which takes a whole node.
@@ -33,7 +33,7 @@ fn create_group(cluster: &TestCluster, namespace: &str, name: &str, size: usize)
     cluster.apply(&group).ok();
 }
 
-/// The nodes of a group's members; empty for those without one.
+/// The nodes of a group's members; empty for members without a node.
 async fn nodes(space: &Space<'_>, group: &str) -> Vec<String> {
     let places = space.places().await;
     places.into_iter().filter(|(name, _)| name.rsplit_once('-').is_some_and(|(owner, _)| owner == group)).map(|(_, node)| node).collect()
@@ -48,7 +48,7 @@ async fn a_group_of_kubernetes_own_is_placed_whole_by_the_scheduler_on_nodes_tha
     let space = Space(cluster.namespace("native").await);
     let extender = SchedulerExtender::start(&cluster, &address, SETTINGS, &[]).await;
 
-    // A member that comes alone waits. The pod after it has a node by then.
+    // An incomplete group waits, even once a later pod has a node.
     create_group(&cluster, &space.0.name, "team", WHOLE_NODES);
     let team = members("team", WHOLE_NODES);
     space.create(&team[..WHOLE_NODES - 1]).await;
@@ -56,7 +56,7 @@ async fn a_group_of_kubernetes_own_is_placed_whole_by_the_scheduler_on_nodes_tha
     eventually("a pod that came later has a node", async || (nodes(&space, "other").await != [""]).then_some(())).await;
     assert!(nodes(&space, "team").await.iter().all(String::is_empty));
 
-    // Once it is complete, it is placed whole, in one domain.
+    // The complete group is placed as a whole, in one domain.
     space.create(&team[WHOLE_NODES - 1..]).await;
     let placed = eventually("the group is placed", async || {
         let nodes = nodes(&space, "team").await;
@@ -68,7 +68,7 @@ async fn a_group_of_kubernetes_own_is_placed_whole_by_the_scheduler_on_nodes_tha
     let explained = cluster.pointsman(&["explain", "pod/team-0", "-n", &space.0.name, "--extender", &extender.pages]).ok();
     assert!(explained.contains("Gang"), "{explained}");
 
-    // One that is larger than the cluster gets no node at all, and nothing is reserved for it.
+    // A group that is larger than the cluster gets no node at all, and nothing is reserved for it.
     let size = WHOLE_NODES * super::DOMAINS * super::scale();
     create_group(&cluster, &space.0.name, "large", size);
     space.create(&members("large", size)).await;

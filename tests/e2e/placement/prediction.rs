@@ -1,5 +1,5 @@
-//! Predictions against the real kube-scheduler: random services are rendered with the nodes and the pods of a cluster, and then the controllers of
-//! that cluster create their pods.
+//! Predictions compared with the real kube-scheduler: random services are rendered with a cluster's nodes and pods, and then the cluster's
+//! controllers create their pods.
 
 use super::{GPU, Space, cluster};
 use pointsman_picker::random::nth;
@@ -10,19 +10,19 @@ use std::{
     env, fs,
 };
 
-/// What the services are chosen by. Another one, given as `POINTSMAN_TEST_SEED`, makes another run.
+/// The seed of the services. Set `POINTSMAN_TEST_SEED` for another run.
 const SEED: u64 = 20_261_126;
 
 /// The settings of the extender and of the predictions.
 const SETTINGS: &str = "gangTimeoutSeconds: 120\n";
 
-/// The share of pods, in percent, that get a node which is predicted for their service.
+/// The minimum share, in percent, of pods that get a node that is predicted for their service.
 const MIN_PERCENT: usize = 95;
 
-/// How many nodes are predicted for a pod on average.
+/// The maximum number of nodes that are predicted for a pod on average.
 const MAX_MEAN: usize = 2;
 
-/// A sequence of numbers that a seed decides.
+/// A sequence of random numbers with a seed.
 struct Random {
     seed: u64,
     place: u64,
@@ -41,7 +41,7 @@ fn resources(gpus: u64) -> Value {
     json!({"requests": amounts, "limits": amounts})
 }
 
-/// A service of OME with a fixed number of replicas.
+/// An InferenceService with a fixed number of replicas.
 fn inference_service(name: &str, replicas: u64, gpus: u64) -> Value {
     let ports = json!([{"containerPort": 8080}]);
     let runner = json!({"name": "ome-container", "image": "example.com/engine:1", "ports": ports, "resources": resources(gpus)});
@@ -49,7 +49,7 @@ fn inference_service(name: &str, replicas: u64, gpus: u64) -> Value {
     json!({"apiVersion": "ome.io/v1beta1", "kind": "InferenceService", "metadata": {"name": name}, "spec": {"engine": engine}})
 }
 
-/// A service of KServe: replicas of one node each, or a group of several nodes.
+/// An LLMInferenceService: replicas of one node each, or a group of several nodes.
 fn llm_inference_service(name: &str, replicas: u64, nodes: u64, gpus: u64) -> Value {
     let pod = json!({"schedulerName": "pointsman", "containers": [{"name": "main", "resources": resources(gpus)}]});
     let mut spec = json!({"model": {"uri": "hf://example/llama", "name": "llama"}, "replicas": replicas, "template": pod});
@@ -60,7 +60,7 @@ fn llm_inference_service(name: &str, replicas: u64, nodes: u64, gpus: u64) -> Va
     json!({"apiVersion": "serving.kserve.io/v1alpha1", "kind": "LLMInferenceService", "metadata": {"name": name}, "spec": spec})
 }
 
-/// Some services. Together they take less than the cluster has.
+/// Random services. Together they need less than the cluster's capacity.
 fn services(random: &mut Random) -> Vec<Value> {
     let number = 3 + random.below(8);
     let service = |at: u64| {
@@ -74,16 +74,16 @@ fn services(random: &mut Random) -> Vec<Value> {
     (0..number).map(service).collect()
 }
 
-/// The service that a workload or a pod belongs to, by its name.
+/// The name of the service that a workload or a pod belongs to.
 fn service_name(name: &str) -> &str {
     name.split_once('-').unwrap().0
 }
 
-/// What `render` prints.
+/// The output of `render`.
 struct Rendered {
     /// The objects that create pods, in the order of the services.
     workloads: Vec<Value>,
-    /// The nodes that are predicted for each pod of a service.
+    /// The predicted nodes for each pod of a service.
     predicted: BTreeMap<String, Vec<BTreeSet<String>>>,
 }
 
@@ -118,18 +118,18 @@ fn predictions(stderr: &str) -> BTreeMap<String, Vec<BTreeSet<String>>> {
     predicted
 }
 
-/// How the pods of all sets have gone.
+/// The results of all sets of services.
 #[derive(Debug, Default)]
 struct Tally {
     pods: usize,
-    /// Those on a node that is predicted for their service.
+    /// Pods on a node that is predicted for their service.
     hits: usize,
-    /// The predicted nodes, over all pods.
+    /// The number of predicted nodes, summed over all pods.
     nodes: usize,
 }
 
 impl Tally {
-    /// Counts the pods of one service. They are interchangeable, so each prediction counts for any one of them.
+    /// Adds the pods of one service. They are interchangeable, so a prediction can match any of them.
     fn add(&mut self, service: &str, predicted: &[BTreeSet<String>], mut chosen: Vec<String>) {
         self.pods += chosen.len();
         let mut sets: Vec<&BTreeSet<String>> = predicted.iter().collect();
@@ -147,8 +147,8 @@ impl Tally {
     }
 }
 
-/// Creates the workloads one after the other, each once all pods of the former ones have nodes: in which order controllers create pods isn't
-/// predicted. Returns the nodes of the pods by their services.
+/// Creates the workloads one after the other, each once all pods of the previous ones have nodes: predictions don't cover the order in
+/// which controllers create pods. Returns the nodes of the pods by service.
 async fn create(cluster: &TestCluster, space: &Space<'_>, rendered: &Rendered) -> BTreeMap<String, Vec<String>> {
     let mut number = 0;
     for workload in &rendered.workloads {

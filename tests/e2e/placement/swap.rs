@@ -1,4 +1,4 @@
-//! A policy that is replaced by a ConfigMap while pods are created.
+//! A policy that a ConfigMap replaces while pods are created.
 
 use super::{DOMAINS, Places, Space, domain, options, pod};
 use pointsman_sandbox::{builtin, digest::Digest};
@@ -12,10 +12,10 @@ use std::{
 /// The name of the plugin that prefers cheap nodes.
 const CHEAP: &str = "cheap-nodes";
 
-/// How many pods are created before the policy is replaced, and after.
+/// The number of pods that are created before the policy is replaced, and after.
 const PODS: usize = 12;
 
-/// Creates pods one after the other, each once the former has a node, until the end.
+/// Creates pods until `ends` is set, each once the previous one has a node. Returns their number.
 async fn create_pods(space: &Space<'_>, created: &AtomicUsize, ends: &AtomicBool) -> usize {
     for number in 1.. {
         if ends.load(Ordering::SeqCst) {
@@ -58,7 +58,7 @@ async fn a_policy_that_is_replaced_by_a_config_map_changes_later_placements_alon
         cluster.plugin_of_config_map(CHEAP, more).await;
         cluster.active(CHEAP, &Digest::hash(bytes).to_string()).await;
         eventually("the extender follows", async || set_digest(&extender).filter(|set| *set != before)).await;
-        // The one that is being placed may have been asked about before.
+        // The policy may have decided already about the pod that is being placed.
         let later = created.load(Ordering::SeqCst) + 1;
         reaches(later + PODS).await;
         ends.store(true, Ordering::SeqCst);
@@ -68,7 +68,7 @@ async fn a_policy_that_is_replaced_by_a_config_map_changes_later_placements_alon
     let places: Places = space.places().await;
     println!("of {number} pods, {} were placed before another policy decided", later - 1);
 
-    // What was placed stays.
+    // Pods that were already placed stay.
     for (name, node) in earlier.iter().filter(|(_, node)| !node.is_empty()) {
         assert_eq!(&places[name], node, "{name}");
     }

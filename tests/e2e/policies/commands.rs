@@ -4,7 +4,7 @@ use super::digest;
 use pointsman_tests::{Host, PolicyCluster, compiled, eventually, plugin_bytes, with_other_digest, with_section};
 use serde_json::{Value, json};
 
-/// What can't be compressed, so that a push takes several ConfigMaps.
+/// A plugin that can't be compressed, so that a push takes several ConfigMaps.
 fn large(plugin: &[u8]) -> Vec<u8> {
     let mut last = pointsman_sandbox::digest::Digest::hash(b"seed");
     let mut noise = Vec::new();
@@ -31,7 +31,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     let run_policy = |args: &[&str]| cluster.pointsman(&[&["policy"], args].concat());
     let cache = cache.to_string_lossy().into_owned();
 
-    // Large first: the parts that are no longer needed go with the next push.
+    // The large plugin first: the next push deletes the parts that are no longer needed.
     let labels = plugin_bytes("pointsman-example-rust-labels");
     let (first, second) = (large(&labels), with_other_digest(&labels, 2));
     let push = |file: &str| run(&["push", file, "--name", "labels", "--config", r#"{"label": "team"}"#, "--cache", &cache]);
@@ -56,7 +56,7 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     assert!(refused.contains(&digest(&first)[..19]), "it lists those that there are: {refused}");
     let refused = push(&file("third.wasm", &with_other_digest(&labels, 3))).refused();
     assert!(refused.contains("--unpin"), "a pinned plugin isn't pushed over: {refused}");
-    // A fix comes in one step, and what was rolled back from is passed over from then on.
+    // One command pushes a fix, and a later rollback skips the revision that was rolled back from.
     let third = with_other_digest(&labels, 3);
     let fix = ["push", &file("third.wasm", &third), "--name", "labels", "--config", r#"{"label": "team"}"#, "--cache", &cache, "--unpin"];
     let said = run(&fix).ok();
@@ -76,14 +76,14 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     let said = push(&file("second.wasm", &second)).ok();
     assert!(said.contains(&digest(&second)), "{said}");
 
-    // What can't be used is refused before anything is written.
+    // An unusable plugin is refused before anything is written.
     let refused = push(&file("nonsense.wasm", b"nonsense")).refused();
     assert!(refused.contains("it is not WebAssembly"), "{refused}");
     let refused =
         run(&["push", &file("second.wasm", &second), "--name", "labels", "--config", r#"{"labell": 1}"#, "--cache", &cache]).refused();
     assert!(refused.contains("labell"), "{refused}");
     eventually("the plugin still decides", async || cluster.active("labels", &digest(&second)).await.active).await;
-    // The manifest of a new project and a push: each sets its own fields.
+    // The manifest of a new project and a push set different fields.
     let project = folder.join("project").to_string_lossy().into_owned();
     run(&["new", "fresh", "--language", "go", "--point", "metadata-propagation", "--dir", &project]).ok();
     cluster.kubectl(&["apply", "--server-side", "-f", &format!("{project}/policy-plugin.yaml")]).ok();

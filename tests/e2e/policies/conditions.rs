@@ -1,4 +1,5 @@
-//! Plugins with matchConditions: whom they are asked about, also when that changes, and what becomes of whom it can't be told.
+//! Plugins with matchConditions: which subjects they are called for, also after a change, and what happens if a condition can't be
+//! evaluated.
 
 use super::digest;
 use crate::{
@@ -10,15 +11,15 @@ use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE, LLM_INFERENCE_SERV
 use pointsman_tests::{PolicyCluster, plugin_bytes};
 use serde_json::{Value, json};
 
-/// The plugin, and the label of the namespace that it carries to pods.
+/// The plugin, and the label of the namespace that it propagates to pods.
 const COST_CENTRE: &str = "cost-centre";
 
-/// A kind whose services the plugin is asked about.
+/// A kind for whose services the plugin is called.
 struct Kind {
     resource: &'static Resource,
-    /// What its services are called, before a dash.
+    /// The part of its services' names before the dash.
     prefix: &'static str,
-    /// What a service's Deployment is called, after a dash.
+    /// The part of its Deployments' names after the dash.
     suffix: &'static str,
 }
 
@@ -50,13 +51,13 @@ impl Kind {
         space.patch(self.resource, &self.name(what), json!({"metadata": {"labels": labels}})).await;
     }
 
-    /// Waits until the pods that a service's Deployment makes have the label as expected.
+    /// Waits until the pod template of a service's Deployment has the label as expected.
     async fn carries(&self, space: &Space<'_>, what: &str, centre: Option<&str>) {
         let carried = |deployment: &Value| deployment["spec"]["template"]["metadata"]["labels"][COST_CENTRE].as_str() == centre;
         space.becomes(&DEPLOYMENT, &self.deployment(what), &format!("its pods carry {centre:?}"), carried).await;
     }
 
-    /// Waits until a service says that it can't be told whether the plugin is asked, and what becomes of that.
+    /// Waits until a service reports that the plugin's conditions can't be evaluated, and the consequence.
     async fn is_undecided(&self, space: &Space<'_>, what: &str, becomes: &str, why: &str) {
         let asked = "it returned an error: its matchConditions can't be evaluated: spec.matchConditions[paid].expression";
         let message = format!("{becomes}: the plugin {COST_CENTRE} can't answer at metadata-propagation: {asked}: {why}.");
@@ -67,13 +68,13 @@ impl Kind {
         space.becomes(self.resource, &self.name(what), &format!("Decided says {message:?}"), says).await;
     }
 
-    /// Waits until the policies have decided about a service.
+    /// Waits until the policies have decided for a service.
     async fn is_decided(&self, space: &Space<'_>, what: &str) {
         space.says_of(self.resource, &self.name(what), "Decided", "True", "Decided").await;
     }
 }
 
-/// Brings the plugin, to be asked under these conditions.
+/// Activates the plugin under these conditions.
 async fn bind(cluster: &PolicyCluster, more: Value) {
     let plugin = plugin_bytes("pointsman-example-rust-labels");
     cluster.config_map(COST_CENTRE, &plugin).await;
@@ -99,14 +100,14 @@ async fn a_plugin_is_asked_where_its_conditions_are_true_and_no_longer_where_the
         kind.serve(&space, "free", json!({"paid": "no"})).await;
         kind.serve(&space, "bare", json!({})).await;
     }
-    // All of them are made by the set with the plugin.
+    // All of them are planned under the set with the plugin.
     for kind in &KINDS {
         kind.carries(&space, "paid", Some("4711")).await;
         kind.carries(&space, "free", None).await;
         kind.carries(&space, "bare", None).await;
     }
 
-    // A change of what the conditions read is one of whether it is asked.
+    // If the fields that the conditions read change, so does whether the plugin is called.
     for kind in &KINDS {
         kind.label(&space, "paid", json!({"paid": "no"})).await;
         kind.label(&space, "free", json!({"paid": "yes"})).await;
@@ -155,7 +156,7 @@ async fn where_conditions_cannot_be_evaluated_the_plugin_counts_as_one_that_fail
         assert!(space.find(&DEPLOYMENT, &kind.deployment("unclear")).await.is_none());
     }
 
-    // With Skip the others answer, as long as nothing runs: what runs stays as it is.
+    // With Skip, the other plugins decide for new services. The objects of running ones stay unchanged.
     bind(&cluster, conditions("Skip")).await;
     for kind in &KINDS {
         kind.carries(&space, "unclear", None).await;
@@ -168,7 +169,7 @@ async fn where_conditions_cannot_be_evaluated_the_plugin_counts_as_one_that_fail
         kind.label(&space, "paid", json!({"paid": "no"})).await;
         kind.label(&space, "unclear", json!({"paid": "yes"})).await;
     }
-    // It was never the plugin's fault, and whom it can be told of is served at once.
+    // The plugin itself never failed, so services whose conditions can be evaluated again are served at once.
     for kind in &KINDS {
         kind.carries(&space, "paid", None).await;
         kind.carries(&space, "unclear", Some("4711")).await;
@@ -198,7 +199,7 @@ async fn a_condition_with_a_typo_is_refused_with_the_nearest_name_and_the_former
         assert!(message.contains("spec.matchConditions[sized].expression: column "), "{message}");
         assert!(message.contains(&format!("{path}: {article} {kind} has no such field; did you mean {meant}?")), "{message}");
     }
-    // A name that no namespace has is one too.
+    // A field that no namespace has is a typo too.
     let more = json!({"matchConditions": conditions("has(namespaceObject.metadata.label)")});
     cluster.plugin_of_config_map(COST_CENTRE, more).await;
     let (reason, message) = cluster.refused(COST_CENTRE).await;

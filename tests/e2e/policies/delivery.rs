@@ -1,4 +1,4 @@
-//! Bytes come from where they are, and decide.
+//! The delivery of plugins: their bytes are read from each source and become active.
 
 use super::{decided_by, digest, propagated};
 use base64::Engine as _;
@@ -30,7 +30,7 @@ async fn the_built_in_policies_decide_without_anything_else_and_are_policyplugin
     }
     let listed = cluster.kubectl(&["get", "pp"]).ok();
     assert!(listed.lines().any(|line| line.starts_with("runtime-selection") && line.contains("Extend   0")), "{listed}");
-    // One that is deleted comes back: whoever doesn't want it replaces it.
+    // A deleted built-in is created again. To disable it, replace it.
     cluster.delete_plugin("pod-templating").await;
     cluster.status("pod-templating", "it is back", |status| condition(status, "Ready").is_some_and(|(is, ..)| is == "True")).await;
     host.stop();
@@ -50,28 +50,28 @@ async fn a_config_map_brings_a_plugin_and_each_update_decides_without_a_restart(
     let carried = propagated(&engine.policies.pin(Standing::New), 2);
     assert_eq!((carried.answer.labels[0].key.as_str(), carried.answer.labels[0].value.as_str()), ("cost-centre", "r-7"));
 
-    // An update of the bytes, compressed this time.
+    // An update of the bytes, this time compressed.
     let second = with_other_digest(&first, 2);
     cluster.config_map("labels", &gzip(&second)).await;
     let status = cluster.active("labels", &digest(&second)).await;
     assert_eq!(status.previous.unwrap().digest, digest(&first));
     assert_eq!(decided_by(&engine, "labels", 3), Some(digest(&second)));
 
-    // An update of the configuration alone.
+    // An update of only the configuration.
     cluster.plugin_of_config_map("labels", json!({"points": ["metadata-propagation"], "config": {"label": "team"}})).await;
     eventually("the configuration is in force", async || {
         propagated(&engine.policies.pin(Standing::New), 4).answer.labels.is_empty().then_some(())
     })
     .await;
 
-    // One that doesn't fit leaves the last good one in force, and says which field is wrong.
+    // With an invalid configuration, the previous one stays active, and the status names the field.
     cluster.plugin_of_config_map("labels", json!({"points": ["metadata-propagation"], "config": {"labell": "x"}})).await;
     let (reason, message) = cluster.refused("labels").await;
     assert_eq!(reason, "InvalidConfig");
     assert!(message.contains("labell"), "{message}");
     assert_eq!(decided_by(&engine, "labels", 5), Some(digest(&second)));
 
-    // Others than those that match aren't asked about.
+    // The plugin is only called for matching subjects.
     let matching = json!({"points": ["metadata-propagation"], "match": {"kinds": [{"group": "ome.io", "kind": "InferenceService"}]}});
     cluster.plugin_of_config_map("labels", matching).await;
     eventually("it isn't asked any more", async || decided_by(&engine, "labels", 6).is_none().then_some(())).await;
@@ -86,7 +86,7 @@ async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
     let cluster = PolicyCluster::start().await;
     let engine = Engine::start(&cluster, "one", &compiled()).await;
     let plugin = plugin_bytes(LABELS);
-    // What can't be compressed: digests, each of the one before.
+    // Data that can't be compressed: a chain of digests.
     let large = |seed: u8| {
         let mut last = Digest::hash(&[seed]);
         let mut noise = Vec::new();
@@ -107,7 +107,7 @@ async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
     cluster.plugin("labels", source).await;
     cluster.active("labels", &digest(&first)).await;
 
-    // Half of the new ones: the old bytes go on to decide, and the status says what is awaited.
+    // Half of the new parts: the old bytes stay active, and the status names the missing parts.
     cluster.apply_config_map(&new[0]).await;
     let (reason, message) = cluster.refused("labels").await;
     assert_eq!(reason, "WaitingForParts", "{message}");
@@ -118,7 +118,7 @@ async fn a_large_plugin_in_parts_is_used_whole_or_not_at_all() {
     }
     cluster.active("labels", &digest(&second)).await;
 
-    // Two parts that have changed places are two wrong ones.
+    // If two parts are swapped, both are wrong.
     let mut swapped = [new[1].clone(), new[2].clone()];
     let [a, b] = &mut swapped;
     std::mem::swap(&mut a.binary_data, &mut b.binary_data);
@@ -141,7 +141,7 @@ async fn a_plugin_directory_brings_plugins_too() {
     assert_eq!(reason, "FileMissing", "{message}");
     std::fs::write(folder.join("labels.wasm"), &plugin).unwrap();
     cluster.active("labels", &digest(&plugin)).await;
-    // As an editor or a mounted ConfigMap replaces it.
+    // Replaced like an editor or a mounted ConfigMap does it.
     let second = with_other_digest(&plugin, 2);
     std::fs::write(folder.join("new"), &second).unwrap();
     std::fs::rename(folder.join("new"), folder.join("labels.wasm")).unwrap();
@@ -164,7 +164,7 @@ async fn the_newest_of_many_updates_wins_and_a_delete_while_one_is_compiled_stay
         last = digest(&bytes);
     }
     cluster.active("labels", &last).await;
-    // Nothing older comes after the newest.
+    // A deletion after the newest update must not be undone by it.
     cluster.config_map("labels", &with_other_digest(&plugin, 100)).await;
     cluster.delete_plugin("labels").await;
     eventually("it is out of the set", async || engine.policies.active().member("labels").is_none().then_some(())).await;
@@ -175,7 +175,7 @@ async fn the_newest_of_many_updates_wins_and_a_delete_while_one_is_compiled_stay
     engine.stop().await;
 }
 
-/// The base64 of a signature by the test's key.
+/// A base64 signature with the test's key.
 fn signed(bytes: &[u8]) -> String {
     use ed25519_dalek::{Signer, SigningKey};
     let key = SigningKey::from_bytes(&[7; 32]);
@@ -190,7 +190,7 @@ async fn where_signatures_are_demanded_only_signed_bytes_decide_and_a_mended_sig
     let public = ed25519_dalek::SigningKey::from_bytes(&[7; 32]).verifying_key();
     std::fs::write(keys.join("release.pub"), base64::engine::general_purpose::STANDARD.encode(public.as_bytes())).unwrap();
     let plugin = plugin_bytes(LABELS);
-    // What was active before signatures were demanded isn't any more.
+    // An unsigned plugin is no longer active once signatures are required.
     let lax = Host::start(&cluster, &[]).await;
     cluster.config_map("labels", &plugin).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
@@ -209,7 +209,7 @@ async fn where_signatures_are_demanded_only_signed_bytes_decide_and_a_mended_sig
     cluster.plugin_of_config_map("labels", json!({"signature": {"keyName": "release", "ed25519": signed(&plugin)}})).await;
     cluster.active("labels", &digest(&plugin)).await;
 
-    // A digest that is pinned before its bytes are there heals when they come.
+    // A digest that is pinned before its bytes exist becomes active once they do.
     let second = with_other_digest(&plugin, 2);
     let spec = json!({"digest": digest(&second), "signature": {"ed25519": signed(&second)}});
     cluster.plugin_of_config_map("labels", spec).await;

@@ -1,4 +1,4 @@
-//! Plugins that fail when they are asked.
+//! Plugins that fail when they are called.
 
 use super::{
     digest,
@@ -12,7 +12,7 @@ use pointsman_sandbox::{
 use pointsman_tests::{Engine, PolicyCluster, compiled, condition, eventually};
 use serde_json::json;
 
-/// What the plugin wants to know.
+/// The feature that the plugin requests.
 const SCORER: &str = "queue-length";
 
 fn scored(pinned: &Pinned<'_>) -> Result<Vec<Option<f64>>, Undecided> {
@@ -25,7 +25,7 @@ fn scored_in(pinned: &Pinned<'_>, namespace: &str) -> Result<Vec<Option<f64>>, U
     pinned.score(&subject, Question::EndpointPick, candidates).map(|decision| decision.answer.0.clone())
 }
 
-// The comparison with recorded questions blocks its thread, which a runtime with a single thread forbids.
+// The comparison with recorded questions blocks its thread, which a single-threaded runtime doesn't allow.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_nothing_runs_yet() {
     let cluster = PolicyCluster::start().await;
@@ -40,12 +40,12 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
     let undecided = scored(&engine.policies.pin(Standing::New)).unwrap_err();
     let why = "the plugin traps can't answer at scheduling-scoring: it trapped: panicked at src/lib.rs:7: why";
     assert!(undecided.to_string().contains(why), "{undecided}");
-    // In one namespace it isn't asked any more, and in others it is.
+    // The plugin is quarantined for one namespace, and still called for others.
     let asked = |namespace| scored_in(&engine.policies.pin(Standing::New), namespace).unwrap_err().to_string();
     assert!((0..50).any(|_| asked("a").contains("it failed too often")), "{}", asked("a"));
     let undecided = scored_in(&engine.policies.pin(Standing::New), "b").unwrap_err();
     assert!(undecided.to_string().contains("it trapped"), "{undecided}");
-    // A first quarantine is over in two seconds, and the next ones are longer: while it is asked on, the status shows one at last.
+    // The first quarantine only takes two seconds, and later ones are longer: with repeated calls, the status shows one in the end.
     let in_namespaces = |status: &_| {
         asked("a");
         condition(status, "Quarantined").is_some_and(|(_, reason, _)| reason == "InNamespaces")
@@ -53,7 +53,7 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
     let status = cluster.status("traps", "it is quarantined in a namespace", in_namespaces).await;
     let (now, _, message) = condition(&status, "Quarantined").unwrap();
     assert!(now == "False" && message.contains("failed too often in a and is quarantined there"), "{now} {message}");
-    // One event for however many failures, then the quarantine for all.
+    // There is one event for all failures, and then the quarantine for all namespaces.
     let quarantined = |is: &'static str| move |status: &_| condition(status, "Quarantined").is_some_and(|(now, ..)| now == is);
     let for_all = |status: &_| {
         for _ in 0..ERROR_BUDGET {
@@ -74,17 +74,17 @@ async fn a_plugin_that_traps_is_told_once_quarantined_and_stood_in_for_where_not
     })
     .await;
     assert!(events.iter().filter(|(reason, _)| reason == "Trapped").count() <= 1, "{events:?}");
-    // Its quarantine ends by itself, and it is asked again.
+    // The quarantine ends by itself, and the plugin is called again.
     cluster.status("traps", "its quarantine has ended", quarantined("False")).await;
     let undecided = scored(&engine.policies.pin(Standing::New)).unwrap_err();
     assert!(undecided.to_string().contains("it trapped"), "{undecided}");
 
-    // With Skip the others answer for what doesn't run yet, and for nothing else.
+    // With Skip, the other plugins decide for new subjects, and only for these.
     cluster.plugin_of_config_map("traps", json!({"failurePolicy": "Skip"})).await;
     eventually("it is skipped", async || scored(&engine.policies.pin(Standing::New)).ok()).await;
     scored(&engine.policies.pin(Standing::Running)).unwrap_err();
 
-    // With Default the built-in does.
+    // With Default, the built-in decides.
     cluster.plugin_of_config_map("traps", json!({"mode": "Replace", "failurePolicy": "Default"})).await;
     eventually("the built-in answers", async || {
         let pinned = engine.policies.pin(Standing::New);
@@ -111,7 +111,7 @@ async fn the_previous_revision_stands_in_for_a_newer_one_that_fails() {
         cluster.plugin_of_config_map("scores", spec.clone()).await;
         cluster.active("scores", &digest(bytes)).await;
     }
-    // The built-in's scores by the queue, which counts 2 of 7 for it, and 0 and 1 of the plugin.
+    // The scores of the built-in, by the queue with its weight of 2 of 7, and those of the plugin, 0 and 1, added.
     assert_eq!(scored(&engine.policies.pin(Standing::New)).unwrap(), [Some(2.0 / 7.0), Some(1.0)]);
     scored(&engine.policies.pin(Standing::Running)).unwrap_err();
     engine.stop().await;

@@ -1,4 +1,4 @@
-//! Restarts, lost caches, several hosts: the last good revision decides in all of them.
+//! Restarts, lost caches and several hosts: the last good revision is active in all of them.
 
 use super::digest;
 use pointsman_tests::{Host, PolicyCluster, condition, eventually, plugin_bytes, with_other_digest};
@@ -6,7 +6,7 @@ use serde_json::json;
 
 const LABELS: &str = "pointsman-example-rust-labels";
 
-/// The digest of a plugin that decides in a host, as it tells itself.
+/// The digest of a plugin that is active in a host, by the host's metrics.
 fn decides(host: &Host<'_>, plugin: &str) -> Option<String> {
     let (_, metrics) = host.get("/metrics").ok()?;
     let line =
@@ -30,7 +30,7 @@ async fn after_a_restart_with_a_broken_newest_version_and_a_lost_cache_the_last_
     cluster.plugin_of_config_map("labels", json!({"config": {"label": "team"}})).await;
     cluster.active("labels", &digest(&good)).await;
 
-    // The newest bytes are none, and the newest configuration doesn't fit either.
+    // The newest bytes aren't a plugin, and the newest configuration is invalid.
     cluster.config_map("labels", b"\0asm\x01\0\0\0 and then nonsense").await;
     cluster.plugin_of_config_map("labels", json!({"config": {"nonsense": true}})).await;
     let (reason, message) = cluster.refused("labels").await;
@@ -50,7 +50,7 @@ async fn after_a_restart_with_a_broken_newest_version_and_a_lost_cache_the_last_
     let status = cluster.status("labels", "it is still told", last_good).await;
     assert_eq!(status.active.unwrap().digest, digest(&good));
 
-    // A mended version decides in both.
+    // A fixed version becomes active in both.
     let mended = with_other_digest(&good, 1);
     cluster.config_map("labels", &mended).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
@@ -96,13 +96,13 @@ async fn a_pinned_digest_rolls_back_without_a_rebuild_and_old_revisions_go() {
         cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 1})).await;
         cluster.active("labels", &digest(version)).await;
     }
-    // Active, previous, and one more.
+    // With the limit, the active revision, the previous one and one more are kept.
     let before = digest(&versions[3]);
     cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 1, "digest": before})).await;
     let status = cluster.active("labels", &before).await;
     assert_eq!(status.previous.unwrap().digest, digest(&versions[4]));
 
-    // The first is long gone.
+    // The first revision was deleted.
     let gone = digest(&versions[0]);
     cluster.plugin_of_config_map("labels", json!({"revisionHistoryLimit": 1, "digest": gone})).await;
     let (reason, message) = cluster.refused("labels").await;
@@ -130,7 +130,7 @@ async fn a_lost_record_is_written_anew_and_a_lost_revision_is_told_and_mended_by
     assert_eq!(decides(&host, "labels"), Some(digest(&good)));
     host.stop();
 
-    // The source is gone too, so nothing has the bytes.
+    // Without its source, the plugin has no bytes.
     cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "labels"]).ok();
     cluster.kubectl(&["delete", "configmap", "-n", "pointsman-system", "-l", "policy.pointsman.dev/revision"]).ok();
     let host = Host::start(&cluster, &[]).await;

@@ -1,4 +1,4 @@
-//! Plugins of several versions of the interfaces in one policy set.
+//! Plugins for several versions of the interfaces in one policy set.
 
 use crate::services::{Space, fixed, own_cluster, with_model};
 use k8s_openapi::api::core::v1::Namespace;
@@ -10,8 +10,8 @@ use pointsman_harness::workspace;
 use pointsman_tests::{Host, eventually, plugin_bytes};
 use serde_json::{Value, json};
 
-/// The plugins as they were built for 0.1.0. Those of JavaScript and Python take a loaded machine a minute to compile, which is all that a host
-/// allows: they come with `--full`, and in the sandbox alone in `host/tests/interfaces.rs`.
+/// The plugins that were built for 0.1.0. On a busy machine, those in JavaScript and Python take a minute to compile, which is the host's
+/// limit: they are only part of `--full`, and of `host/tests/interfaces.rs`, which only uses the sandbox.
 fn old() -> Vec<&'static str> {
     let mut names = vec!["go-labels", "rust-labels"];
     if pointsman_tests::is_full() {
@@ -63,7 +63,7 @@ async fn plugins_for_0_1_0_and_one_for_the_draft_label_a_service_together() {
     }
     space.ready("chat").await;
 
-    // A host without the flag refuses what speaks nothing else, and says so.
+    // Without the flag, a plugin that only supports the draft is refused with the reason.
     let refused = cluster.dir.join("draft.wasm");
     let draft = ["pointsman:policy/plugin@0.2.0-draft", "pointsman:policy/pod-templating@0.2.0-draft"];
     std::fs::write(&refused, super::text::component_exporting(&draft)).unwrap();

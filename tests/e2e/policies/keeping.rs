@@ -1,4 +1,4 @@
-//! A plugin whose revision can't be stored: nobody else waits for it, what is stored stays, and nothing is left once nobody asks for it.
+//! A plugin whose revision can't be stored: no other plugin waits for it, stored parts stay, and nothing is left once no plugin needs them.
 
 use super::digest;
 use futures::{FutureExt, future::BoxFuture};
@@ -21,13 +21,13 @@ use std::collections::BTreeMap;
 
 const LABELS: &str = "pointsman-example-rust-labels";
 
-/// What is said where the part is refused.
+/// The message for a rejected part.
 const REFUSAL: &str = "the test refuses this part";
 
-/// How often a plugin is tried while its group waits for it.
+/// The maximum number of attempts for a plugin while another one waits.
 const FEW: usize = 4;
 
-/// Stands in the place of files, and gives a plugin that takes four ConfigMaps.
+/// Replaces the source `file`, and returns a plugin that needs four ConfigMaps.
 #[derive(Debug)]
 struct Large;
 
@@ -47,13 +47,13 @@ impl Source for Large {
 
 static WITH_LARGE: [&dyn Source; 3] = [&Builtin, &Large, &ConfigMaps];
 
-/// A plugin with much that gzip can't make smaller.
+/// A plugin with a lot of data that can't be compressed.
 fn large() -> Vec<u8> {
     let noise: Vec<u8> = (0_u64..).flat_map(|n| Digest::hash(&n.to_be_bytes()).0).take(3 * PART).collect();
     with_section(&plugin_bytes(LABELS), &noise)
 }
 
-/// Makes the API server refuse the second part of every revision, or lets it take that again.
+/// Configures the API server to reject the second part of every revision, or to accept it again.
 async fn refuse(cluster: &PolicyCluster, refuses: bool) {
     let name = "no-second-part";
     let kinds = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
@@ -81,7 +81,7 @@ async fn refuse(cluster: &PolicyCluster, refuses: bool) {
     eventually(&format!("whether the part is refused is {refuses}"), so).await;
 }
 
-/// The parts that are stored for a plugin: their names and uids.
+/// The stored parts of a plugin: their names and uids.
 async fn stored(cluster: &PolicyCluster, plugin: &str) -> BTreeMap<String, Option<String>> {
     let maps = Api::<ConfigMap>::namespaced(cluster.client().await, HOST_NAMESPACE);
     let all = maps.list(&ListParams::default().labels(revision::OF)).await.unwrap().items;
@@ -89,7 +89,7 @@ async fn stored(cluster: &PolicyCluster, plugin: &str) -> BTreeMap<String, Optio
     ours.map(|map| (map.name_any(), map.uid())).collect()
 }
 
-/// Waits until a plugin's revision couldn't be stored, and tells which part.
+/// Waits until a plugin's revision can't be stored, and returns the message.
 async fn not_kept(cluster: &PolicyCluster, plugin: &str) -> String {
     let refused = |status: &_| condition(status, "Loaded").is_some_and(|(_, reason, _)| reason == "RevisionNotKept");
     let status = cluster.status(plugin, "its revision can't be stored", refused).await;
@@ -107,7 +107,7 @@ async fn nobody_waits_for_a_revision_that_cant_be_stored_which_goes_on_where_it_
     let message = not_kept(&cluster, "large").await;
     assert!(message.contains("-2: "), "the part is named: {message}");
 
-    // The other team's update becomes active between two of its tries.
+    // Another plugin's update becomes active between two attempts.
     let labels = plugin_bytes(LABELS);
     cluster.config_map("labels", &labels).await;
     cluster.plugin_of_config_map("labels", json!({})).await;
@@ -118,7 +118,7 @@ async fn nobody_waits_for_a_revision_that_cant_be_stored_which_goes_on_where_it_
     let before = stored(&cluster, "large").await;
     assert_eq!(before.len(), 2, "two parts are stored: {before:?}");
 
-    // One that was never active goes with its PolicyPlugin.
+    // The parts of a plugin that was never active are deleted with its PolicyPlugin.
     cluster.plugin("never", json!({"source": {"file": {"path": "never.wasm"}}})).await;
     not_kept(&cluster, "never").await;
     assert_eq!(stored(&cluster, "never").await.len(), 2);

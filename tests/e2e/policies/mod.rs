@@ -1,4 +1,4 @@
-//! Policies end to end: delivered, activated, kept, and refused, on a real API server.
+//! Policies end to end: delivered, activated, stored and rejected, on a real API server.
 
 mod commands;
 mod conditions;
@@ -19,7 +19,7 @@ use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{Engine, reload::question};
 use std::sync::Arc;
 
-/// The digest of bytes as objects tell it.
+/// The digest of bytes, in the format of objects.
 fn digest(bytes: &[u8]) -> String {
     Digest::hash(bytes).to_string()
 }
@@ -28,13 +28,13 @@ fn propagated(pinned: &Pinned<'_>, number: u64) -> Arc<Decision<propagation::Pro
     pinned.propagate(&question(number)).unwrap()
 }
 
-/// Which bytes of a plugin a decision comes from, or none if it wasn't asked.
+/// The digest of the plugin that made a decision, or `None` if the plugin wasn't called.
 fn decided_by(engine: &Engine, plugin: &str, number: u64) -> Option<String> {
     let decision = propagated(&engine.policies.pin(Standing::New), number);
     decision.plugins.iter().find(|asked| asked.plugin == plugin).map(|asked| asked.digest.clone())
 }
 
-/// The same routine prints how long it takes as a bench; here only what must be so at any speed counts.
+/// A bench measures how long the same routine takes; this test only checks what must hold at any speed.
 #[tokio::test]
 async fn while_a_plugin_is_reloaded_no_decision_fails_is_late_or_mixes_two_sets() {
     let full = pointsman_tests::is_full();

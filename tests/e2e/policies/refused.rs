@@ -1,5 +1,5 @@
-//! Plugins and files that mean harm, or are just broken, applied to a live host: it survives each, and its status and an event say
-//! in a sentence what is wrong.
+//! Malicious or broken plugins and files, applied to a live host: it survives each of them, and its status and an event contain a sentence
+//! with the reason.
 
 use super::{
     digest,
@@ -22,7 +22,7 @@ fn module(module: &Module) -> Vec<u8> {
     plugin(module)
 }
 
-/// What is in the ConfigMap, what the PolicyPlugin says beside its source, the reason, and part of the sentence.
+/// The name, the content of the ConfigMap, the PolicyPlugin's spec without its source, the reason, and a part of the message.
 fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
     let labels = plugin_bytes("pointsman-example-rust-labels");
     let half = labels[..labels.len() / 2].to_vec();
@@ -93,7 +93,7 @@ fn cases() -> Vec<(&'static str, Vec<u8>, Value, &'static str, &'static str)> {
 #[tokio::test]
 async fn whatever_is_applied_the_host_survives_and_says_what_is_wrong() {
     let cluster = PolicyCluster::start().await;
-    // Before the host makes its own of that name.
+    // Before the host creates its own PolicyPlugin of that name.
     cluster.plugin_of_config_map("pod-templating", json!({})).await;
     let host = Host::start(&cluster, &[]).await;
     host.ready().await;
@@ -127,7 +127,7 @@ async fn whatever_is_applied_the_host_survives_and_says_what_is_wrong() {
     }
     assert_eq!(host.get("/readyz").unwrap().0, 200);
 
-    // A good one is still taken.
+    // A valid plugin is still accepted.
     let good = plugin_bytes("pointsman-example-rust-labels");
     cluster.config_map("good", &good).await;
     cluster.plugin_of_config_map("good", json!({})).await;

@@ -1,4 +1,4 @@
-//! A source may take its time: nobody else waits for it.
+//! A slow source delays no other plugin.
 
 use super::digest;
 use futures::{FutureExt, future::BoxFuture};
@@ -17,11 +17,11 @@ use tokio::sync::Semaphore;
 
 const LABELS: &str = "pointsman-example-rust-labels";
 
-/// Stands in the place of files, and gives a plugin once it may.
+/// Replaces the source `file`, and returns a plugin once it has a permit.
 #[derive(Debug)]
 struct Slow {
     may: Semaphore,
-    /// How often reading has begun.
+    /// How often a read has begun.
     reads: AtomicUsize,
     deadline: Duration,
 }
@@ -40,7 +40,7 @@ impl Source for Slow {
     }
 
     fn read(&self, _: PluginSource, _: SourceView) -> BoxFuture<'static, Result<Option<Vec<u8>>, Problem>> {
-        // The engine takes sources that live as long as itself.
+        // The engine requires sources with a static lifetime.
         let slow: &'static Self = [&PATIENT, &DELETED, &HURRIED].into_iter().find(|slow| slow.deadline == self.deadline).unwrap();
         slow.reads.fetch_add(1, Ordering::Relaxed);
         async {
@@ -55,7 +55,7 @@ static PATIENT: Slow = Slow { may: Semaphore::const_new(0), reads: AtomicUsize::
 static DELETED: Slow = Slow { may: Semaphore::const_new(0), reads: AtomicUsize::new(0), deadline: Duration::from_mins(11) };
 static HURRIED: Slow = Slow { may: Semaphore::const_new(0), reads: AtomicUsize::new(0), deadline: Duration::from_millis(50) };
 
-/// With one of these in the place of files.
+/// The sources with one of these instead of files.
 static WITH_PATIENT: [&dyn Source; 3] = [&Builtin, &PATIENT, &ConfigMaps];
 static WITH_DELETED: [&dyn Source; 3] = [&Builtin, &DELETED, &ConfigMaps];
 static WITH_HURRIED: [&dyn Source; 3] = [&Builtin, &HURRIED, &ConfigMaps];
@@ -74,12 +74,12 @@ async fn while_a_source_is_being_read_other_plugins_are_updated() {
         cluster.plugin_of_config_map("labels", json!({"points": points})).await;
         cluster.active("labels", &digest(&bytes)).await;
         bytes = with_other_digest(&bytes, number);
-        // What changes meanwhile is no reason to wait for it either.
+        // A change of the slow plugin doesn't delay the others either.
         cluster.plugin("slow", slow("second")).await;
     }
     assert!(engine.policies.active().member("slow").is_none());
 
-    // It is read for what it is now once it has been read for what it was.
+    // After the read for the first state, the source is read again for the newest one.
     PATIENT.may.add_permits(2);
     cluster.active("slow", &digest(&with_other_digest(&plugin_bytes(LABELS), 7))).await;
     let config = || engine.policies.active().member("slow").and_then(|member| member.bound.config.clone());
@@ -100,7 +100,7 @@ async fn what_was_read_for_a_deleted_plugin_is_not_taken_for_another_of_its_name
     cluster.plugin("slow", spec("newer")).await;
     is_read_for(2).await;
 
-    // The first of the two reads ends first. Another plugin shows that the keeper goes on.
+    // The first read ends first. The update of another plugin shows that the keeper has processed it.
     DELETED.may.add_permits(1);
     let bytes = plugin_bytes(LABELS);
     cluster.config_map("labels", &bytes).await;

@@ -1,4 +1,4 @@
-//! One plugin for the subjects of all systems.
+//! One plugin for subjects of all systems.
 
 use crate::services::{Space, fixed, own_cluster, with_model};
 use k8s_openapi::api::core::v1::Namespace;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 const LABEL: &str = "cost-centre";
 
-/// What OME's service and KServe's become, and what finds their pods.
+/// The Deployments of an InferenceService and an LLMInferenceService, and the selectors of their pods.
 const MADE: [(&Resource, &str, &str); 2] = [
     (&INFERENCE_SERVICE, "chat-engine", "serving.ome.io/inferenceservice=chat"),
     (&LLM_INFERENCE_SERVICE, "llama-kserve", "app.kubernetes.io/name=llama"),
@@ -30,7 +30,7 @@ fn push(cluster: &TestCluster, file: &Path) {
     cluster.pointsman(&[&["plugin", "push", &file, "--name", "cost-centre"][..], &at_once].concat()).ok();
 }
 
-/// Waits until the Deployments of both services, and all their pods, have the label as it is expected of them.
+/// Waits until the Deployments of both services, and all their pods, have the expected values of the label.
 async fn carry(space: &Space<'_>, on_objects: Option<&str>, on_pods: Option<&str>) {
     for (kind, deployment, selector) in MADE {
         eventually(&format!("{}: {on_objects:?} is on objects and {on_pods:?} on pods", kind.kind), async || {
