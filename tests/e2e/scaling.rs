@@ -1,5 +1,5 @@
-//! Pools that scale by their demand: a real HorizontalPodAutoscaler asks the API server, which asks a host, which asks the pool's pickers, which
-//! read the queue of a simulated model server.
+//! Pools that scale by demand: a real HorizontalPodAutoscaler queries the API server, which queries a host, which queries the pool's
+//! pickers, which read the queue of a simulated model server.
 
 use crate::{
     proxies::{ask, post},
@@ -21,13 +21,13 @@ use serde_json::{Value, json};
 use std::{fs, path::Path};
 use tokio::task::JoinSet;
 
-/// The pool, and the Deployment that scales, as the guide calls them.
+/// The names of the pool and of the Deployment, as in the guide.
 const POOL: &str = "llama";
 
 /// The name of the APIService.
 const API: &str = "v1beta1.external.metrics.k8s.io";
 
-/// A model server that answers nobody within the test: what it is sent fills its queue, but for the first request.
+/// A model server that completes no request during the test: all requests except the first one stay queued.
 fn stuck_server() -> ModelServer {
     let mut settings = Settings::new("stuck", &["llama"]);
     settings.engine.max_num_seqs = 1;
@@ -35,7 +35,7 @@ fn stuck_server() -> ModelServer {
     ModelServer::start(([127, 0, 0, 1], 0).into(), settings)
 }
 
-/// A pod that nothing schedules, Ready at an address of loopback.
+/// A pod that nothing schedules, Ready on a loopback address.
 async fn pod(space: &Space<'_>, name: &str, app: &str, port: &Value) {
     let container = json!({"name": "main", "image": "example.com/main:1", "ports": [port]});
     let spec = json!({"schedulerName": "nobody", "containers": [container]});
@@ -45,7 +45,7 @@ async fn pod(space: &Space<'_>, name: &str, app: &str, port: &Value) {
     space.patch_status(&POD, name, json!({"phase": "Running", "podIP": address, "podIPs": [{"ip": address}], "conditions": ready})).await;
 }
 
-/// Applies the component's objects, with a Service that leads out of the cluster to where the host answers.
+/// Applies the component's objects, with a Service that points to the host's address outside of the cluster.
 async fn register(cluster: &TestCluster, address: &str) {
     let port: u16 = address.rsplit_once(':').unwrap().1.parse().unwrap();
     let file = workspace().join("deploy/components/external-metrics/external-metrics.yaml");
@@ -69,7 +69,7 @@ async fn register(cluster: &TestCluster, address: &str) {
     .await;
 }
 
-/// Whether a host answers a client with this certificate, or with none.
+/// Whether a host serves a client with this certificate, or without one.
 async fn answers(address: &str, certificate: Option<&Path>) -> bool {
     let path = |extension: &str| certificate.map(|file| file.with_extension(extension).display().to_string());
     let name = || "host".to_owned();
@@ -89,7 +89,7 @@ async fn answers(address: &str, certificate: Option<&Path>) -> bool {
     client.request_text(Request::get("/apis").body(Vec::new()).unwrap()).await.is_ok()
 }
 
-/// The autoscaler and the ScaledObject of the guide, for a namespace.
+/// The guide's autoscaler and ScaledObject, in a namespace.
 fn examples(namespace: &str) -> [Value; 2] {
     let page = guide::page("endpoint-picker.md");
     let (_, section) = guide::sections(&page).into_iter().find(|(heading, _)| *heading == "Scaling by demand").unwrap();
@@ -115,7 +115,8 @@ async fn an_autoscaler_scales_by_the_demand_of_a_pool_and_keeps_the_replicas_whe
     let listed = cluster.kubectl(&["get", "--raw", "/apis/external.metrics.k8s.io/v1beta1"]).ok();
     assert!(listed.contains("pointsman_pool_demand"), "{listed}");
 
-    // Only the API server's front proxy is answered: neither anybody, nor whoever has a certificate of the cluster's other CA.
+    // The host only serves the API server's front proxy: neither anonymous clients, nor clients with a certificate of the cluster's other
+    // CA.
     let pki = cluster.dir.join("pki");
     assert!(answers(&address, Some(&pki.join("front-proxy-client.crt"))).await);
     assert!(!answers(&address, None).await && !answers(&address, Some(&pki.join("admin.crt"))).await);
@@ -131,7 +132,7 @@ async fn an_autoscaler_scales_by_the_demand_of_a_pool_and_keeps_the_replicas_whe
     assert!(refused.contains(&format!("the InferencePool {namespace}/{POOL} doesn't exist: create it")), "{refused}");
     assert!(raw("app%3Dllama").refused().contains("set matchLabels to inference_pool: NAME"), "the remedy is named");
 
-    // Two pickers, which see the same queue: it counts once.
+    // Both pickers see the same queue, which counts once.
     let pickers = [
         PickerProcess::start(&space.0, POOL, &["--grpc-port", "0"]).await,
         PickerProcess::start(&space.0, POOL, &["--grpc-port", "0"]).await,
@@ -163,7 +164,7 @@ async fn an_autoscaler_scales_by_the_demand_of_a_pool_and_keeps_the_replicas_whe
     }
     pod(&space, "server", "llama", &json!({"containerPort": server.address().port()})).await;
 
-    // One request runs, and twenty wait: four times as many as a server takes by default.
+    // One request runs and twenty are queued: four times the number that saturates a server by default.
     let mut requests = JoinSet::new();
     for number in 0..21 {
         let (address, body) = (
@@ -185,11 +186,11 @@ async fn an_autoscaler_scales_by_the_demand_of_a_pool_and_keeps_the_replicas_whe
     assert_eq!(value["metricLabels"], json!({"inference_pool": POOL, "role": "decode"}));
     assert!(pickers[0].page().contains(&format!("pointsman_pool_demand{{inference_pool=\"{namespace}/{POOL}\",role=\"decode\"}} 4.0")));
 
-    // Nothing plays KEDA here; its CRD accepts the object.
+    // Nothing acts as KEDA here. Its CRD accepts the object.
     cluster.apply(&scaled_object).ok();
     space.create(&DEPLOYMENT, POOL, engine()).await;
     cluster.apply(&autoscaler).ok();
-    // Four saturated servers' load on servers of which each is to be saturated by 80 %.
+    // The load of four saturated servers needs five servers at a target of 80 %.
     space.becomes(&DEPLOYMENT, POOL, "has five replicas", |engine| engine["spec"]["replicas"] == 5).await;
 
     pickers.iter().for_each(PickerProcess::kill);

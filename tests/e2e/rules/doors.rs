@@ -1,5 +1,5 @@
-//! The corpus of `tests/fixtures/doors` on a real API server: it asks the webhook, and the condition of each service speaks of the same
-//! objects. What the schema refuses is refused by `pointsman check` with the same words.
+//! The corpus of `tests/fixtures/doors` on a real API server, which calls the webhook: for each object, the webhook and the condition
+//! report the expected results. `pointsman check` rejects the objects that the schema rejects, with the same messages.
 
 use super::{active, wait_for_rule_status};
 use crate::{
@@ -25,7 +25,7 @@ use std::{
     path::Path,
 };
 
-/// How an annotation of the audit log begins that is a rule's of the corpus.
+/// The prefix of the audit log's annotations of the corpus' rules.
 const NOTED: &str = "validate.pointsman.dev/doors-";
 
 fn make(dry_run: bool) -> Wish {
@@ -40,7 +40,7 @@ fn resource(row: &Row) -> &'static Resource {
     Resource::find(row.api_version(), row.kind()).unwrap()
 }
 
-/// What whoever writes an object is told of the rules; none where the webhook gave no answer.
+/// The rules' messages to the client that writes an object; `None` if the webhook didn't respond.
 fn heard(answer: &Answer) -> Option<Said> {
     let message = answer.body["message"].as_str().unwrap_or_default();
     if answer.success {
@@ -53,15 +53,15 @@ fn heard(answer: &Answer) -> Option<Said> {
     Some(Said::of_admission(Some(denial.unwrap_or(message)), &answer.warnings))
 }
 
-/// The same as it is written beside the object: what is noted isn't told.
+/// The expected messages in the corpus. Rules that only audit send no message to the client.
 fn expected(row: &Row) -> Said {
     Said { noted: Vec::new(), ..row.at_admission() }
 }
 
-/// Puts rows to the webhook. Nothing is kept.
+/// Sends rows to the webhook in a dry run.
 async fn put_to_the_webhook(client: &Client, rows: &[Row], wish: &Wish) {
     for row in rows {
-        // A busy machine may keep it from answering in time.
+        // On a busy machine, the webhook may not respond in time.
         let said = eventually(&format!("the webhook answers about {}", row.called()), async || {
             heard(&ask(client, row.namespace(), &row.object, wish).await)
         })
@@ -70,7 +70,7 @@ async fn put_to_the_webhook(client: &Client, rows: &[Row], wish: &Wish) {
     }
 }
 
-/// Writes rows for good.
+/// Writes rows without a dry run.
 async fn write<'r>(client: &Client, rows: impl IntoIterator<Item = &'r Row>, wish: &Wish) {
     for row in rows {
         let answer = ask(client, row.namespace(), &row.object, wish).await;
@@ -78,7 +78,7 @@ async fn write<'r>(client: &Client, rows: impl IntoIterator<Item = &'r Row>, wis
     }
 }
 
-/// What the condition of a service says in its newest state; none where it doesn't yet.
+/// The message of a service's condition for its newest generation; `None` if there is none yet.
 fn by_condition(service: &Value) -> Option<Said> {
     let told = condition(service, "Valid");
     let text = |field: &str| told[field].as_str().unwrap_or_default();
@@ -87,7 +87,7 @@ fn by_condition(service: &Value) -> Option<Said> {
     Said::of_condition(status, text("reason"), text("message")).filter(|_| newest)
 }
 
-/// Waits until the condition of each service says what is written beside it.
+/// Waits until the condition of each service has the corpus' message.
 async fn wait_for_conditions<'r>(cluster: &PolicyCluster, client: &Client, rows: impl IntoIterator<Item = &'r Row>) {
     for row in rows {
         let space = Space(TestNamespace { cluster, client: client.clone(), name: row.namespace().to_owned() });
@@ -97,7 +97,7 @@ async fn wait_for_conditions<'r>(cluster: &PolicyCluster, client: &Client, rows:
     }
 }
 
-/// What the audit log has of the corpus' rules, by the resource and the name of what was written.
+/// The audit log's annotations of the corpus' rules, by the resource and the name of the written object.
 fn noted(cluster: &TestCluster) -> BTreeMap<(String, String), BTreeSet<String>> {
     let mut noted: BTreeMap<_, BTreeSet<String>> = BTreeMap::new();
     for request in cluster.requests() {
@@ -111,7 +111,7 @@ fn noted(cluster: &TestCluster) -> BTreeMap<(String, String), BTreeSet<String>> 
     noted
 }
 
-/// Brings what the corpus refers to, and its rules, and waits until they count.
+/// Applies the objects and the rules of the corpus, and waits until the rules are active.
 async fn bring_rules(cluster: &PolicyCluster) {
     for file in ["context.yaml", "rules.yaml"] {
         cluster.kubectl(&["apply", "-f", &doors::folder().join(file).to_string_lossy()]).ok();
@@ -128,17 +128,17 @@ async fn the_webhook_and_the_conditions_say_of_each_object_what_the_corpus_says(
     let (host, address) = ready(&cluster).await;
     let client = cluster.client().await;
     bring_rules(&cluster).await;
-    // With Fail nothing passes unseen.
+    // With Fail, no object is admitted without the webhook.
     validating(&cluster, &address, "Fail").await;
     trusted(&cluster).await;
 
     let rows = doors::rows("objects");
-    // It breaks a rule of its namespace's labels: as soon as that is told, everything is known.
+    // It violates a rule about its namespace's labels: once the webhook reports that, the host knows all objects.
     let probe = rows.iter().find(|row| row.name() == "shared-by-nobody").unwrap();
     let tried = async || ask(&client, probe.namespace(), &probe.object, &make(true)).await;
     eventually("the webhook knows the namespaces", async || (heard(&tried().await)? == expected(probe)).then_some(())).await;
     put_to_the_webhook(&client, &rows, &make(true)).await;
-    // kubectl asks for what that client doesn't.
+    // kubectl requests strict validation, and the test's client doesn't.
     let unknown: Vec<&Row> = rows.iter().filter(|row| !row.said(&[Word::Unknown]).is_empty()).collect();
     assert!(!unknown.is_empty());
     for row in unknown {
@@ -153,7 +153,7 @@ async fn the_webhook_and_the_conditions_say_of_each_object_what_the_corpus_says(
         .collect();
     assert_eq!(noted(&cluster), wanted);
 
-    // What is to be changed is there before, by the webhook's leave.
+    // Create the objects that are to be changed, which the webhook admits.
     let changes = doors::rows("updates");
     let (before, others): (Vec<Row>, Vec<Row>) = rows.iter().cloned().partition(|row| changes.iter().any(|change| change.is_of(row)));
     assert_eq!(before.len(), changes.len());
@@ -165,7 +165,7 @@ async fn the_webhook_and_the_conditions_say_of_each_object_what_the_corpus_says(
     write(&client, others.iter().filter(|row| row.is_service()), &make(false)).await;
     let (alone, judged): (Vec<&Row>, Vec<&Row>) = rows.iter().filter(|row| row.is_service()).partition(|row| row.is_left_alone());
     wait_for_conditions(&cluster, &client, judged).await;
-    // What only admission judges the conditions don't speak of.
+    // Conditions don't report rules that only apply at admission.
     write(&client, &changes, &change(false)).await;
     wait_for_conditions(&cluster, &client, &changes).await;
     for row in alone {
@@ -176,7 +176,7 @@ async fn the_webhook_and_the_conditions_say_of_each_object_what_the_corpus_says(
     host.stop();
 }
 
-/// What `pointsman check` finds wrong with the objects of files, by kind and name.
+/// The errors of `pointsman check` about the objects of files, by kind and name.
 fn checked(cluster: &TestCluster, files: &Path) -> BTreeMap<(String, String), BTreeSet<String>> {
     let said = cluster.pointsman(&["check", "-o", "json", "-f", &files.to_string_lossy()]);
     assert_eq!(said.code, Some(1), "{}", said.stderr);
@@ -189,7 +189,7 @@ fn checked(cluster: &TestCluster, files: &Path) -> BTreeMap<(String, String), BT
     found
 }
 
-/// What the API server finds wrong with an object; nothing if it would take it.
+/// The API server's errors about an object; empty if it accepts the object.
 async fn refused(client: &Client, namespace: &str, object: &Value) -> BTreeSet<String> {
     let mut object = object.clone();
     object["metadata"]["namespace"] = namespace.into();
@@ -200,12 +200,12 @@ async fn refused(client: &Client, namespace: &str, object: &Value) -> BTreeSet<S
     let causes = answer.body["details"]["causes"].as_array();
     let causes = causes.unwrap_or_else(|| panic!("{}: it is refused for something else: {}", object["metadata"]["name"], answer.body));
     let text = |cause: &Value, field: &str| cause[field].as_str().unwrap_or_default().to_owned();
-    // What belongs to no field says only that the API server has looked no further.
+    // A cause without a field only says that the API server has stopped its checks.
     let causes = causes.iter().filter(|cause| cause["field"] != "<nil>");
     causes.map(|cause| format!("{}: {}", text(cause, "field"), text(cause, "message"))).collect()
 }
 
-/// Tells of what the doors differ in.
+/// Fails with the objects for which the entry points differ.
 fn agree(differing: &[String]) {
     assert!(differing.is_empty(), "of {} objects the doors say different things:\n{}", differing.len(), differing.join("\n"));
 }
@@ -227,7 +227,7 @@ async fn what_the_schema_refuses_check_refuses_at_the_same_field_in_the_same_wor
     agree(&differing);
 }
 
-/// The cases of rules and patterns that `validation` holds against the API server.
+/// The cases of rules and patterns that `validation` compares with the API server.
 #[tokio::test]
 #[ignore = "long: `cargo xtask test --full` runs it"]
 async fn every_case_of_a_rule_or_pattern_of_services_is_accepted_and_refused_by_check_as_by_the_api_server() {

@@ -1,4 +1,4 @@
-//! What no policy may add by itself is refused, whatever the policy claims.
+//! A change that no policy may make by itself is rejected, even if the policy gives a reason for it.
 
 use super::host;
 use crate::services::{Space, with_model};
@@ -6,10 +6,10 @@ use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE};
 use pointsman_tests::{PolicyCluster, plugin_bytes};
 use serde_json::{Value, json};
 
-/// What the plugin takes for an order.
+/// The annotation with the steps for the plugin.
 const STEPS: &str = "hostile.example.com/steps";
 
-/// What it is told to do to the pods of the engine, the rule that stands against it, and the field that must be told.
+/// The name, the steps on the engine's pods, the guardrail that rejects them, and the field in the message.
 fn tries() -> Vec<(&'static str, Value, &'static str, &'static str)> {
     let container = "/spec/containers/0";
     let at = |field: &str| format!("{container}/{field}");
@@ -111,7 +111,7 @@ async fn what_a_hostile_plugin_adds_is_refused_and_nothing_is_applied() {
         assert!(message.starts_with("No object is created"), "{message}");
         assert_eq!(space.warned(name, "GuardrailBroken").await, message);
     }
-    // A namespace, an owner or a name aren't even a policy's to write.
+    // A policy can't even set a namespace, an owner or a name.
     for (number, field) in ["namespace", "ownerReferences", "name"].into_iter().enumerate() {
         let name = format!("identity-{number}");
         service(&name, Some(&json!([{"path": format!("/metadata/{field}"), "value": "kube-system"}]))).await;
@@ -120,7 +120,7 @@ async fn what_a_hostile_plugin_adds_is_refused_and_nothing_is_applied() {
     }
     assert!(space.made().await.is_empty(), "{:?}", space.made().await);
 
-    // What it leaves alone is served, and so is what the service itself asks for.
+    // A service that the plugin doesn't change is served, and so is one that requests the field itself.
     service("good", None).await;
     space.becomes(&DEPLOYMENT, "good-engine", "it is there", |_| true).await;
     let steps = json!([{"path": "/spec/hostNetwork", "value": true}]);

@@ -1,4 +1,4 @@
-//! Rules that look beyond their object, live: the webhook and the controller find the same.
+//! Rules that read other objects, live: the webhook and the controller report the same.
 
 use super::{active, host, llm, rule, wait_for_rule_status};
 use crate::{
@@ -31,13 +31,13 @@ async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
     rule(&cluster, "quota", spec).await;
     wait_for_rule_status(&cluster, "quota", "it counts", active).await;
     let runs = async |name: &str| space.becomes(&DEPLOYMENT, &format!("{name}-kserve"), "it is there", |_| true).await;
-    // Each is there before the next: what was made within the same second counts by its name.
+    // Wait for each before the next one: services that are created within the same second are ordered by name.
     for (name, replicas) in [("a", 6), ("b", 3)] {
         let (name, more) = llm(name, replicas);
         space.create(&LLM_INFERENCE_SERVICE, &name, more).await;
         runs(&name).await;
     }
-    // At admission the same is said before it is there.
+    // At admission, the same message appears before the service exists.
     let (name, more) = llm("c", 2);
     let tried = async || {
         let metadata = json!({"name": "c", "namespace": space.0.name});
@@ -62,7 +62,7 @@ async fn no_more_than_so_much_a_namespace_and_older_services_count_first() {
     elsewhere.create(&LLM_INFERENCE_SERVICE, &name, more).await;
     elsewhere.becomes(&DEPLOYMENT, "c-kserve", "another namespace has its own", |_| true).await;
 
-    // A host that comes later says the same, and what an older one gives back goes to the next by itself.
+    // A later host reports the same, and replicas that an older service releases go to the next one without an edit.
     first.stop();
     let second = host(&cluster, &[]).await;
     space.patch(&LLM_INFERENCE_SERVICE, "c", json!({"spec": {"replicas": 3}})).await;
@@ -95,7 +95,7 @@ async fn whoever_names_a_model_that_comes_later_is_judged_again() {
     rule(&cluster, "reviewed", spec).await;
     wait_for_rule_status(&cluster, "reviewed", "it counts", active).await;
     space.create(&INFERENCE_SERVICE, "chat", json!({"spec": {"model": {"name": "lookups-later"}}})).await;
-    // What only warns isn't told beside what denies, but counted.
+    // The condition omits warnings if another rule denies, but the counts include them.
     wait_for_rule_status(&cluster, "practice-known-models", "it misses the model", |status| {
         status.counts.as_ref().is_some_and(|counts| counts.rejected == 1)
             && status.rejects == [format!("InferenceService {}/chat", space.0.name)]

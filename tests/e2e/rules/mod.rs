@@ -1,4 +1,4 @@
-//! Rules end to end: what users write is judged by them, and so is what policies put out.
+//! Rules end to end: they check the objects of users, and the objects that policies change.
 
 mod doors;
 mod guardrails;
@@ -21,7 +21,7 @@ use pointsman_tests::{Host, PolicyCluster, eventually};
 use serde_json::{Value, json};
 use std::fs;
 
-/// A host on an API server alone, with all of our CRDs.
+/// A host on only an API server, with all our CRDs.
 pub(crate) async fn host<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
     let host = Host::start(cluster, flags).await;
     host.ready().await;
@@ -35,7 +35,7 @@ async fn rule(cluster: &PolicyCluster, name: &str, spec: Value) {
     api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&rule)).await.unwrap();
 }
 
-/// Waits until the status of a rule is as expected, and speaks of its newest state.
+/// Waits until the status of a rule is as expected for its newest generation.
 async fn wait_for_rule_status(
     cluster: &PolicyCluster,
     name: &str,
@@ -84,7 +84,7 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
                              "messageExpression": "'8 replicas are the most, and it has ' + string(object.spec.replicas)"}],
         })
     };
-    // As a warning it counts at once, and tells whom it would reject.
+    // As a warning, the rule is active at once, and reports the objects that it would reject.
     rule(&cluster, "few", spec(json!(["Warn"]))).await;
     let status = wait_for_rule_status(&cluster, "few", "it warns", |status| {
         active(status) && status.counts.as_ref().is_some_and(|counts| counts.matched == 3)
@@ -96,12 +96,12 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "large", "Valid", "True", "Warned").await;
     assert_eq!(message, "few: 8 replicas are the most, and it has 9.");
 
-    // As a denial it would stop two: that is somebody's to say.
+    // As a denial, it would stop two services, so it needs an approval.
     rule(&cluster, "few", spec(json!(["Deny"]))).await;
     let status = wait_for_rule_status(&cluster, "few", "it waits", |status| state(status, "Active").1 == "ApprovalNeeded").await;
     let (_, _, why) = state(&status, "Active");
     assert!(why.contains("planning would fail for 2 subjects"), "{why}");
-    // What was found is written to the set by itself.
+    // The result of the comparison is written to the set without an action.
     let compared = |set: &PolicySet| {
         let radius = set.status.as_ref().and_then(|status| status.blast_radius.as_ref());
         is(set, PolicySetPhase::Candidate) && radius.is_some_and(|radius| radius.examples.len() == 2)
@@ -116,7 +116,7 @@ async fn a_rule_that_running_services_break_waits_with_them_named_and_holds_for_
     wait_for_rule_status(&cluster, "few", "it denies", active).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "large", "Valid", "False", "RuleBroken").await;
     assert_eq!(message, "Existing objects stay unchanged: few: 8 replicas are the most, and it has 9.");
-    // What is written from now on is held, and heals.
+    // Later edits that violate the rule are held, until they are fixed.
     space.patch(&LLM_INFERENCE_SERVICE, "large", json!({"spec": {"replicas": 11}})).await;
     let message = space.says_of(&LLM_INFERENCE_SERVICE, "large", "Valid", "False", "RuleBroken").await;
     assert!(message.ends_with("and it has 11."), "{message}");
@@ -160,7 +160,7 @@ async fn a_rule_with_a_typo_says_where_and_the_former_one_counts() {
     assert_eq!(message, "No object is created: named: no.");
     assert!(space.find(&DEPLOYMENT, "bad-kserve").await.is_none());
 
-    // What is gone counts no more.
+    // A deleted rule no longer applies.
     Api::<ValidationRule>::all(cluster.client().await).delete("named", &kube::api::DeleteParams::default()).await.unwrap();
     space.becomes(&DEPLOYMENT, "bad-kserve", "it is there", |_| true).await;
     host.stop();
@@ -191,7 +191,7 @@ async fn parameters_are_part_of_the_set_and_a_change_of_them_is_a_change_of_the_
     host.stop();
 }
 
-/// A rule of stage Output sees every object, and a plugin is asked under conditions.
+/// A rule of stage Output applies to every object, and a plugin is called under conditions.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rule_over_planned_objects_stops_the_plan_and_names_the_object() {
     let cluster = PolicyCluster::start().await;

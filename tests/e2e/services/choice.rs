@@ -1,13 +1,13 @@
-//! Which runtime serves a model: chosen once and kept, or named, and what an edit of one sets off.
+//! The choice of a runtime: it is kept, or the service names one; and the effects of an edit of a runtime.
 
 use super::{DEPLOYMENT, INFERENCE_SERVICE, SERVICE, SERVING_RUNTIME, Space, condition, fixed, generation, simple_runtime, with_model};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The annotation that asks for a new choice.
+/// The annotation that requests a new choice.
 const CHOOSE: &str = "pointsman.dev/choose-runtime";
 
-/// A runtime that is chosen before those of a lower priority, with an image of its name.
+/// A runtime that is chosen before those with a lower priority, with an image of the same name.
 fn runtime(name: &str, priority: i64) -> Value {
     let mut spec = simple_runtime();
     spec["supportedModelFormats"][0]["priority"] = priority.into();
@@ -54,7 +54,7 @@ async fn a_named_runtime_that_does_not_suit_is_refused_with_the_reason_until_it_
     space.patch(&SERVING_RUNTIME, "other", json!({"spec": {"supportedModelFormats": formats}})).await;
     let said = space.says("chat", "RuntimeSelected", "False", "SizeOutOfRange").await;
     assert!(said.contains("70B") && said.contains("7B"), "{said}");
-    // Named, it needs no autoSelect.
+    // A runtime that the service names needs no autoSelect.
     space.patch(&SERVING_RUNTIME, "other", json!({"spec": {"modelSizeRange": null}})).await;
     space.ready("chat").await;
     space.says("chat", "RuntimeSelected", "True", "Named").await;
@@ -74,7 +74,7 @@ async fn a_better_runtime_is_told_and_taken_only_when_asked_for() {
     assert_eq!((&condition(&service, "Ready")["status"], &service["status"]["runtime"]), (&json!("True"), &first["status"]["runtime"]));
     assert_eq!(space.pod_uids("chat").await, pods);
 
-    // Asked for by the annotation ...
+    // The annotation requests a new choice ...
     space.annotate("chat", json!({CHOOSE: "now"})).await;
     space.says("chat", "RuntimeUpToDate", "True", "Best").await;
     let service = space.ready("chat").await;
@@ -84,7 +84,7 @@ async fn a_better_runtime_is_told_and_taken_only_when_asked_for() {
     );
     assert_eq!(image(&space.get(&DEPLOYMENT, "chat-engine").await), "example.com/better:1");
 
-    // ... or along with a change of the service.
+    // ... and so does a change of the service.
     space.create(&SERVING_RUNTIME, "best", runtime("best", 9)).await;
     space.says("chat", "RuntimeUpToDate", "False", "BetterRuntime").await;
     space.change("chat", json!({"engine": fixed(1)})).await;
@@ -100,7 +100,7 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
     space.create(&SERVING_RUNTIME, "better", runtime("better", 5)).await;
     space.create(&SERVING_RUNTIME, "off", json!({"spec": {"disabled": true, "supportedModelFormats": []}})).await;
     space.says("chat", "RuntimeUpToDate", "False", "BetterRuntime").await;
-    // What pods report meanwhile would be told by one of the two and not by the other.
+    // Otherwise the status could change between the two reads that are compared.
     space.ready("chat").await;
     let wrote = space.writes().len();
     let explain = |words: &[&str]| space.0.cluster.pointsman(&[&["explain", "-n", &space.0.name], words].concat());
@@ -115,7 +115,7 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
     assert_eq!(off["code"], "Disabled");
     assert!(selection["plugins"][0]["digest"].as_str().unwrap().starts_with("sha256:"));
 
-    // It is the host's own answer: what it says of the labels the object has, and of the state the status.
+    // These are the host's own decisions: the labels are those of the object, and the conditions are those of the status.
     let of_service = |decision: &&Value| decision["target"]["kind"] == "Service" && decision["target"]["name"] == "chat-engine";
     let labels = decisions.iter().find(of_service).unwrap()["labels"].as_array().unwrap();
     let labels: BTreeMap<&str, &Value> = labels.iter().map(|label| (label["key"].as_str().unwrap(), &label["value"])).collect();
@@ -128,7 +128,7 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
         }
     }
 
-    // People get the same in short, and more of it if they ask.
+    // The text output is a summary, with more details on request.
     let said = explain(&["isvc/chat"]).ok();
     let line = |begins: &str| said.lines().find(|line| line.trim_start().starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {said}"));
     assert!(line(&format!("ServingRuntime {}/runtime ", space.0.name)).contains("selected"), "{said}");
@@ -137,7 +137,7 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
     let said = explain(&["isvc/chat", "--why", "spec.containers[0].image"]).ok();
     assert!(said.contains("runtime (ServingRuntime runtime)"), "{said}");
 
-    // A pod says what makes it, by its own name and by that of its subject.
+    // A pod can be explained by its own name and by that of its subject.
     let pods = space.pods("chat").await;
     let pod = pods.keys().find(|name| name.starts_with("chat-engine-")).unwrap();
     let said = explain(&[&format!("pod/{pod}")]).ok();
@@ -187,7 +187,7 @@ async fn a_runtime_that_goes_while_it_is_used_is_missed_and_what_runs_stays() {
         space.ready(service).await;
         running.push((space.pod_uids(service).await, generation(&space.get(&DEPLOYMENT, &format!("{service}-engine")).await)));
     }
-    // Another that suits: what runs doesn't jump to it.
+    // Another suitable runtime doesn't replace that of running services.
     space.create(&SERVING_RUNTIME, "worse", runtime("worse", 1)).await;
     space.delete(&SERVING_RUNTIME, "runtime").await;
     let said = space.says("named", "RuntimeSelected", "False", "RuntimeNotFound").await;

@@ -1,4 +1,4 @@
-//! What others do to our objects: undone where it is ours, left alone where it isn't.
+//! Changes of our objects by others: changes of our fields are undone, all others stay.
 
 use super::{DEPLOYMENT, INFERENCE_SERVICE, SERVICE, Space, fixed, with_model};
 use pointsman_tests::eventually;
@@ -35,10 +35,10 @@ async fn what_is_deleted_comes_back_and_what_is_changed_is_set_right() {
     let right = |now: &serde_json::Value| now["spec"]["template"]["spec"]["containers"][0]["image"] == "example.com/engine:1";
     space.becomes(&DEPLOYMENT, "chat-engine", "it has its image", right).await;
     space.ready("chat").await;
-    // A pod with the other image may be on its way out still.
+    // A pod with the other image may still be terminating.
     eventually("there are as many pods as before", async || (space.pod_uids("chat").await.len() == pods.len()).then_some(())).await;
 
-    // A whole Deployment, with its pods.
+    // The whole Deployment with its pods.
     space.delete(&DEPLOYMENT, "chat-engine").await;
     eventually("other pods are there", async || {
         let now = space.pod_uids("chat").await;
@@ -81,7 +81,7 @@ async fn others_labels_stay_and_ours_go_with_what_they_come_from() {
 async fn a_service_that_is_made_anew_under_its_name_gets_objects_of_its_own() {
     let space = Space::shared("anew").await;
     let first = space.serves("chat", with_model(json!({"engine": fixed(1)}))).await;
-    // The watch of runtimes may have come later than that of services.
+    // There may be events already if the watch of runtimes was later than that of services.
     let before = space.events("chat").await;
     space.delete(&INFERENCE_SERVICE, "chat").await;
     let second = space.serves("chat", with_model(json!({"engine": fixed(2)}))).await;

@@ -1,4 +1,4 @@
-//! Older and rarer ways to say what is to be served: a predictor, a runtime's own containers, a fine-tuned weight.
+//! Older and rarer specs: a predictor, a runtime's own containers, a fine-tuned weight.
 
 use super::{DEPLOYMENT, INFERENCE_SERVICE, LEADER_WORKER_SET, POD, SERVING_RUNTIME, Space, condition, is_ready};
 use kube::{
@@ -22,7 +22,7 @@ async fn a_predictor_is_served_as_the_engine_that_it_stands_for() {
     let env = container["env"].as_array().unwrap();
     assert!(env.iter().any(|variable| variable["name"] == "GREETING") && env.iter().any(|variable| variable["name"] == "MODEL_PATH"));
 
-    // Said in today's words it is the same, and no pod restarts.
+    // The same service with today's fields restarts no pod.
     let pods = space.pod_uids("chat").await;
     let today = json!({
         "predictor": null, "model": {"name": "model", "kind": "BaseModel"}, "runtime": {"name": "runtime", "kind": "ServingRuntime"},
@@ -84,7 +84,7 @@ async fn a_runtimes_own_containers_are_its_engine_and_its_workers_make_a_group()
     eventually("the group is whole", async || (space.pods("chat").await.len() == 3).then_some(())).await;
 }
 
-/// A weight of the whole cluster, which goes with the test.
+/// A cluster-wide weight. The test deletes it.
 async fn weight(space: &Space<'_>, name: &str, more: Value) -> Api<DynamicObject> {
     let api = Api::<DynamicObject>::all_with(space.0.client.clone(), &FINE_TUNED_WEIGHT.api_resource());
     let mut spec = json!({"baseModelRef": {"name": "model", "namespace": space.0.name}, "modelType": "LoRA", "storage": {"storageUri": "hf://org/tuned"}});
@@ -102,7 +102,7 @@ async fn fine_tuned_weights_are_fetched_before_the_engine_starts() {
     space.service("chat", tuned(json!([name]))).await;
     let why = space.says("chat", "ModelReady", "False", "WeightNotFound").await;
     assert!(why.contains(&name), "{why}");
-    // When it comes, the service goes on by itself.
+    // Once it exists, the service becomes Ready without an edit.
     let weights = weight(&space, &name, json!({})).await;
     let service = space.ready("chat").await;
     assert_eq!(condition(&service, "ModelReady")["reason"], "ModelReady");
@@ -116,7 +116,7 @@ async fn fine_tuned_weights_are_fetched_before_the_engine_starts() {
     let pods = space.pods("chat").await;
     assert!(pods.values().all(|pod| pod["metadata"]["labels"]["fine-tuned-serving"] == "true"));
 
-    // The weight says that it can be used, and the runtime by whom it is, and what else it can serve.
+    // The weight reports that it is usable, and the runtime reports its services and its models.
     let status = eventually("the weight's status is written", async || {
         let weight = serde_json::to_value(weights.get(&name).await.unwrap()).unwrap();
         (weight["status"]["state"] == "Ready").then(|| weight["status"].clone())
@@ -129,7 +129,7 @@ async fn fine_tuned_weights_are_fetched_before_the_engine_starts() {
     let models = runtime["status"]["models"].as_array().unwrap();
     assert!(models.contains(&format!("{}/model", space.0.name).into()), "{models:?}");
 
-    // Nothing here loads several, and what runs stays.
+    // This runtime can't load several weights, and the existing pods stay.
     let uids = space.pod_uids("chat").await;
     let other = format!("other-{}", space.0.name);
     weight(&space, &other, json!({"hyperParameters": {"strategy": "lora", "rank": 32}})).await;
@@ -137,7 +137,7 @@ async fn fine_tuned_weights_are_fetched_before_the_engine_starts() {
     let why = space.says("chat", "Decided", "False", "PolicyFailed").await;
     assert!(why.contains("2 weights can't be served beside the model"), "{why}");
     assert_eq!(space.pod_uids("chat").await, uids);
-    // vLLM does.
+    // vLLM can.
     super::labels::vllm(&space).await;
     let mut by_vllm = tuned(json!([name, other]));
     by_vllm["runtime"] = json!({"name": "vllm", "kind": "ServingRuntime"});

@@ -1,4 +1,4 @@
-//! What the annotations and labels of OME's labels page come to in a cluster.
+//! The effects of the annotations and labels on OME's labels page.
 
 use super::{
     DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, SERVING_RUNTIME, Space, condition,
@@ -12,7 +12,7 @@ use kube::{
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
 
-/// A runtime of vLLM beside the simple one, for services that name it.
+/// A vLLM runtime next to the simple one, for services that name it.
 pub(super) async fn vllm(space: &Space<'_>) {
     let mut runtime = simple_runtime();
     runtime["supportedModelFormats"][0]["autoSelect"] = false.into();
@@ -27,7 +27,7 @@ fn pod_spec(deployment: &Value) -> &Value {
     &deployment["spec"]["template"]["spec"]
 }
 
-/// The value of a variable of a container.
+/// The value of a container's environment variable.
 fn variable<'c>(container: &'c Value, name: &str) -> Option<&'c str> {
     let all = container["env"].as_array().into_iter().flatten();
     all.into_iter().find(|variable| variable["name"] == name)?["value"].as_str()
@@ -67,7 +67,7 @@ async fn what_a_model_and_its_speed_are_said_to_be_are_flags_of_known_engines_an
     for (name, value) in expected {
         assert_eq!(variable(container, name), Some(value), "{container:#}");
     }
-    // One that can't be read is told by its name, and what runs stays.
+    // The message names an unreadable annotation, and the existing pods stay.
     let pods = space.pod_uids("other").await;
     space.annotate("other", json!({"performance.ome.io/batch-size": "many"})).await;
     let why = space.says("other", "Accepted", "False", "InvalidValue").await;
@@ -113,7 +113,7 @@ async fn security_settings_reach_pods_and_a_network_policy_lets_requests_in_alon
         assert_eq!(ingress[1]["from"][0]["podSelector"]["matchLabels"], json!({"serving.ome.io/inferenceservice": "chat"}));
     }
 
-    // What the service itself asks for against it is refused, by the field, and what runs stays.
+    // A service that itself contradicts the annotation is rejected with the field, and the existing pods stay.
     let pods = space.pod_uids("chat").await;
     space.change("chat", json!({"engine": {"runner": {"name": "ome-container", "securityContext": {"privileged": true}}}})).await;
     let why = space.says("chat", "Decided", "False", "PolicyFailed").await;
@@ -147,7 +147,7 @@ async fn storage_is_a_claim_that_holds_what_is_downloaded_and_goes_with_the_anno
     assert!(volumes.iter().any(|volume| volume["persistentVolumeClaim"]["claimName"] == "chat-engine"), "{volumes:#?}");
     space.says("chat", "ModelReady", "True", "StorageUri").await;
 
-    // On one node at a time is told where there may be several pods.
+    // A volume for only one node is reported if there may be several pods.
     let one = json!({"storage.ome.io/size": "1Gi"});
     space.annotated("many", one, with_model(json!({"engine": fixed(2)}))).await;
     let told = space.says("many", "Accepted", "True", "OneNode").await;
@@ -156,7 +156,7 @@ async fn storage_is_a_claim_that_holds_what_is_downloaded_and_goes_with_the_anno
     assert_eq!(variable(&pod_spec(&mounted)["containers"][0], "STORAGE_PATH"), Some("/mnt/storage"));
 
     space.annotate("many", json!({"storage.ome.io/size": null})).await;
-    // Its protection lets it go once no pod has it any more.
+    // The claim's protection releases it once no pod uses it.
     let gone = async || {
         space
             .find(&PERSISTENT_VOLUME_CLAIM, "many-engine")
@@ -234,7 +234,7 @@ async fn services_are_selected_by_the_labels_of_omes_page() {
     let pods = space.pod_uids("chat").await;
     let generation = space.get(&INFERENCE_SERVICE, "chat").await["metadata"]["generation"].clone();
 
-    // What its user sets is the user's, and comes back when the user no longer sets it.
+    // A label that a user sets stays the user's. If the user removes it, the host sets it again.
     space.kubectl(&["label", "--overwrite", "isvc", "chat", "serving.ome.io/model=mine", "model.ome.io/vendor=me"]).ok();
     assert_eq!(named("serving.ome.io/model=mine", "isvc"), chat);
     space.change("chat", json!({"engine": {"annotations": {"note": "another pod"}}})).await;

@@ -1,4 +1,4 @@
-//! Inference services end to end: what they become, on an embedded control plane with its real controllers.
+//! Inference services end to end: their objects and pods, on an embedded control plane with its real controllers.
 
 mod choice;
 mod healing;
@@ -36,10 +36,10 @@ use std::{
 };
 use tokio::sync::OnceCell;
 
-/// What our host calls itself in the audit log.
+/// The start of our host's user agent in the audit log.
 pub(crate) const AGENT: &str = "pointsman/";
 
-/// What a service may become.
+/// The kinds of a service's objects.
 pub(crate) static CHILDREN: [&Resource; 16] = [
     &DEPLOYMENT,
     &HORIZONTAL_POD_AUTOSCALER,
@@ -59,10 +59,10 @@ pub(crate) static CHILDREN: [&Resource; 16] = [
     &SERVICE_ACCOUNT,
 ];
 
-/// A namespace with what a service needs: a model that is ready, and a runtime that suits it.
+/// A namespace with the objects that a service needs: a model that is ready, and a suitable runtime.
 pub(crate) struct Space<'a>(pub(crate) TestNamespace<'a>);
 
-/// The namespace that hosts need.
+/// Creates the namespace of hosts.
 pub(crate) async fn home(cluster: &TestCluster) {
     let mut home = Namespace::default();
     home.metadata.name = Some(pointsman_core::settings::HOST_NAMESPACE.to_owned());
@@ -72,7 +72,7 @@ pub(crate) async fn home(cluster: &TestCluster) {
     }
 }
 
-/// A control plane of a test's own, with all parts and CRDs but only some neighbours.
+/// A control plane for one test, with all parts and CRDs but only some neighbours.
 pub(crate) fn own_cluster(neighbours: Option<&[&str]>) -> TestCluster {
     let neighbours = neighbours.map(|some| some.iter().map(ToString::to_string).collect());
     TestCluster::with_our_crds(pointsman_harness::Options { neighbours, ..Default::default() })
@@ -86,19 +86,19 @@ pub(crate) fn simple_runtime() -> Value {
     })
 }
 
-/// The spec of a service that leaves everything to its runtime, plus more.
+/// The spec of a service that uses its runtime's defaults, plus more.
 pub(crate) fn with_model(more: Value) -> Value {
     let Value::Object(mut spec) = more else { panic!("{more} is no spec") };
     spec.insert("model".to_owned(), json!({"name": "model", "kind": "BaseModel"}));
     spec.into()
 }
 
-/// Fixes a component's number of replicas.
+/// A component with a fixed number of replicas.
 pub(crate) fn fixed(replicas: u32) -> Value {
     json!({"minReplicas": replicas, "maxReplicas": replicas})
 }
 
-/// What was seen last, told where a test fails.
+/// The last observation, which is printed if a test fails.
 #[derive(Default)]
 pub(crate) struct LastSeen(Mutex<String>);
 
@@ -117,7 +117,7 @@ impl Drop for LastSeen {
 }
 
 impl<'a> Space<'a> {
-    /// One on the shared control plane, where one host works for all of these tests.
+    /// A namespace on the shared control plane, where one host serves all of these tests.
     pub(crate) async fn shared(what: &str) -> Space<'static> {
         static HOST: OnceCell<Host<'static>> = OnceCell::const_new();
         let cluster = TestCluster::shared();
@@ -131,25 +131,25 @@ impl<'a> Space<'a> {
         Space::on(cluster, what).await
     }
 
-    /// One on a control plane where a host is, or will be.
+    /// A namespace on a control plane with a host, or with a later one.
     pub(crate) async fn on(cluster: &'a TestCluster, what: &str) -> Self {
         let space = Self::bare(cluster, what).await;
         space.furnish().await;
         space
     }
 
-    /// Puts in what a service needs.
+    /// Creates the model and the runtime.
     pub(crate) async fn furnish(&self) {
         self.model("model").await;
         self.create(&SERVING_RUNTIME, "runtime", json!({"spec": simple_runtime()})).await;
     }
 
-    /// The same, with neither a model nor a runtime.
+    /// A namespace without a model and a runtime.
     pub(crate) async fn bare(cluster: &'a TestCluster, what: &str) -> Self {
         Self(cluster.namespace(&format!("isvc-{what}")).await)
     }
 
-    /// The same on the shared control plane.
+    /// A namespace without a model and a runtime, on the shared control plane.
     pub(crate) async fn shared_bare(what: &str) -> Space<'static> {
         drop(Space::shared("host").await);
         Space::bare(TestCluster::shared(), what).await
@@ -181,12 +181,12 @@ impl<'a> Space<'a> {
         self.api(resource).delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    /// An object as it is now, if it is there.
+    /// An object, if it exists.
     pub(crate) async fn find(&self, resource: &Resource, name: &str) -> Option<Value> {
         self.api(resource).get_opt(name).await.unwrap().map(|object| serde_json::to_value(object).unwrap())
     }
 
-    /// An object that is there.
+    /// An object that must exist.
     pub(crate) async fn get(&self, resource: &Resource, name: &str) -> Value {
         self.find(resource, name).await.unwrap_or_else(|| panic!("there is no {} {name}", resource.kind))
     }
@@ -243,12 +243,12 @@ impl<'a> Space<'a> {
         self.patch(&INFERENCE_SERVICE, name, json!({"spec": spec})).await;
     }
 
-    /// Waits until a condition of a service says this of the service's newest state, and tells its message.
+    /// Waits until a condition of a service has this status and reason for the service's newest generation. Returns its message.
     pub(crate) async fn says(&self, name: &str, type_: &str, status: &str, reason: &str) -> String {
         self.says_of(&INFERENCE_SERVICE, name, type_, status, reason).await
     }
 
-    /// The same of another kind.
+    /// The same for another kind.
     pub(crate) async fn says_of(&self, resource: &Resource, name: &str, type_: &str, status: &str, reason: &str) -> String {
         let expected = |service: &Value| {
             let told = condition(service, type_);
@@ -259,7 +259,7 @@ impl<'a> Space<'a> {
         condition(&service, type_)["message"].as_str().unwrap().to_owned()
     }
 
-    /// Waits until a service is Ready, with all its pods of the newest revision, and tells it.
+    /// Waits until a service is Ready with all its pods of the newest revision, and returns it.
     pub(crate) async fn ready(&self, name: &str) -> Value {
         let expected = |service: &Value| {
             let ready = condition(service, "Ready");
@@ -270,13 +270,13 @@ impl<'a> Space<'a> {
         self.becomes(&INFERENCE_SERVICE, name, "it is Ready and UpToDate", expected).await
     }
 
-    /// Makes a service and waits until it is Ready.
+    /// Creates a service and waits until it is Ready.
     pub(crate) async fn serves(&self, name: &str, spec: Value) -> Value {
         self.service(name, spec).await;
         self.ready(name).await
     }
 
-    /// Everything that we have made here, as `Kind name`.
+    /// All objects in this namespace that hosts have created, as `Kind name`.
     pub(crate) async fn made(&self) -> BTreeSet<String> {
         let mut made = BTreeSet::new();
         for resource in CHILDREN {
@@ -285,7 +285,7 @@ impl<'a> Space<'a> {
                 Err(kube::Error::Api(status)) if status.code == 404 => continue,
                 listed => listed.unwrap(),
             };
-            // What a workload makes carries its labels; ours is what a service owns.
+            // The children of a workload have its labels; only objects with a service as an owner are ours.
             let owned = listed.items.into_iter().filter(|object| {
                 object
                     .metadata
@@ -310,7 +310,7 @@ impl<'a> Space<'a> {
         pods.into_iter().map(|pod| (pod.metadata.name.clone().unwrap(), serde_json::to_value(pod).unwrap())).collect()
     }
 
-    /// The pods that a Service reaches now, in order.
+    /// The pods behind a Service, in order.
     pub(crate) fn reached(&self, service: &str) -> Vec<String> {
         let selector = format!("kubernetes.io/service-name={service}");
         let slices: Value = serde_json::from_str(&self.kubectl(&["get", "endpointslices", "-l", &selector, "-o", "json"]).ok()).unwrap();
@@ -320,7 +320,7 @@ impl<'a> Space<'a> {
         names
     }
 
-    /// Waits until a Service reaches these pods and no others. Who fills in the addresses is later than who says that a pod is Ready.
+    /// Waits until a Service reaches exactly these pods. Its endpoints follow the readiness of pods with a delay.
     pub(crate) async fn reaches(&self, service: &str, pods: &[&str]) {
         eventually(&format!("the Service {service} reaches {pods:?} and no others"), async || {
             (self.reached(service) == pods).then_some(())
@@ -328,7 +328,7 @@ impl<'a> Space<'a> {
         .await;
     }
 
-    /// The uids of a service's pods: others after a restart.
+    /// The uids of a service's pods. They change with a restart.
     pub(crate) async fn pod_uids(&self, service: &str) -> BTreeSet<String> {
         self.pods(service).await.values().map(|pod| pod["metadata"]["uid"].as_str().unwrap().to_owned()).collect()
     }
@@ -340,7 +340,7 @@ impl<'a> Space<'a> {
         about.map(|event| (event.type_.unwrap_or_default(), event.reason.unwrap_or_default(), event.message.unwrap_or_default())).collect()
     }
 
-    /// Waits for a warning about a service, and tells its note.
+    /// Waits for a warning about a service, and returns its note.
     pub(crate) async fn warned(&self, service: &str, reason: &str) -> String {
         eventually(&format!("a warning {reason} about {service}"), async || {
             let events = self.events(service).await;
@@ -349,12 +349,12 @@ impl<'a> Space<'a> {
         .await
     }
 
-    /// The writes of our host in this namespace so far, without those of runtimes.
+    /// The writes of our host in this namespace so far, without those to runtimes.
     pub(crate) fn writes(&self) -> Vec<String> {
         self.all_writes().0
     }
 
-    /// The same, and those of runtimes: who uses one is written into its status a while after that has changed.
+    /// Those and the writes to runtimes: the host updates their users in their status with a delay.
     pub(crate) fn all_writes(&self) -> (Vec<String>, Vec<String>) {
         let all = writes(self.0.cluster, |request| request["objectRef"]["namespace"] == self.0.name.as_str());
         all.into_iter().partition(|write| !write.contains(" servingruntimes/"))
@@ -365,7 +365,7 @@ impl<'a> Space<'a> {
     }
 }
 
-/// What hosts have written, but for the Lease, and how often they have written that.
+/// The hosts' writes without those to the Lease, and the number of the latter.
 pub(crate) fn writes_and_renewals(cluster: &TestCluster) -> (Vec<String>, usize) {
     let host = host_user();
     let all = writes(cluster, |request| request["user"]["username"] == *host);
@@ -373,7 +373,7 @@ pub(crate) fn writes_and_renewals(cluster: &TestCluster) -> (Vec<String>, usize)
     (others, renewals.len())
 }
 
-/// The same that the API server took: what it refuses, while a webhook moves to another pod, is written again.
+/// Only the writes that the API server accepted: the host repeats rejected ones, while a webhook moves to another pod.
 pub(crate) fn accepted_writes(cluster: &TestCluster) -> Vec<String> {
     let host = host_user();
     let is_accepted = |request: &Value| request["responseStatus"]["code"].as_u64().is_some_and(|code| code < 300);
@@ -391,7 +391,7 @@ pub(crate) async fn hosts_rest(cluster: &TestCluster) {
             last.note(format!("{:#?}", &now[before.len()..]));
             (before, since) = (now, renewals);
         }
-        // Whatever is still to be reported is reported within 5 s, and it is renewed every 2 s.
+        // Remaining reports are written within 5 s, and the Lease is renewed every 2 s.
         (renewals >= since + 4).then_some(())
     })
     .await;

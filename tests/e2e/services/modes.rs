@@ -1,4 +1,4 @@
-//! What a service becomes, mode by mode, down to pods that are Ready.
+//! The objects of a service in each mode, down to Ready pods.
 
 use super::{
     DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, LEADER_WORKER_SET, ROLE, ROLE_BINDING, SERVICE, SERVING_RUNTIME, Space,
@@ -7,7 +7,7 @@ use super::{
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
 
-/// A component of a leader and so many workers.
+/// A component with a leader and this many workers.
 fn multi_node(workers: u32) -> Value {
     let runner = json!({"runner": {"name": "ome-container", "image": "example.com/engine:1", "ports": [{"containerPort": 8000}]}});
     let mut worker = runner.clone();
@@ -15,7 +15,7 @@ fn multi_node(workers: u32) -> Value {
     json!({"leader": runner, "worker": worker})
 }
 
-/// A runtime whose engine is a leader with so many workers.
+/// A runtime whose engine is a leader with this many workers.
 fn grouped_runtime(workers: u32) -> Value {
     let mut runtime = simple_runtime();
     runtime["engineConfig"] = multi_node(workers);
@@ -40,7 +40,7 @@ async fn an_engine_from_the_runtime_alone_becomes_a_deployment_with_all_that_goe
     assert_eq!(pod["spec"]["containers"][0]["image"], "example.com/engine:1");
     assert!(pod["spec"]["nodeName"].as_str().unwrap().starts_with("cpu-"), "it is where the model is");
 
-    // Both Services find the pod, at the runtime's port.
+    // Both Services select the pod, at the runtime's port.
     for name in ["chat", "chat-engine"] {
         let ports = space.get(&SERVICE, name).await["spec"]["ports"].clone();
         assert_eq!((&ports[0]["port"], &ports[0]["targetPort"]), (&json!(80), &json!(8000)), "{ports}");
@@ -110,7 +110,7 @@ async fn a_decoder_beside_the_engine_has_objects_of_its_own() {
     assert_eq!(space.get(&SERVICE, "split").await["spec"]["selector"]["serving.ome.io/component"], "engine");
     assert_eq!(space.get(&SERVICE, "split-decoder").await["spec"]["selector"]["serving.ome.io/component"], "decoder");
 
-    // Without the decoder nothing of it stays.
+    // Without the decoder, its objects are deleted.
     space.change("split", json!({"decoder": null})).await;
     space.goes(&DEPLOYMENT, "split-decoder").await;
     let service = space.ready("split").await;

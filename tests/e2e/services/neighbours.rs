@@ -1,4 +1,4 @@
-//! What others bring into a cluster: missed by name, noticed when it comes, without a restart.
+//! APIs of other projects: a missing one is reported by name, and noticed once it is installed, without a restart.
 
 use super::{
     DEPLOYMENT, HTTP_ROUTE, INFERENCE_SERVICE, LEADER_WORKER_SET, SCALED_OBJECT, Space, condition, fixed, is_ready, own_cluster, with_model,
@@ -6,7 +6,7 @@ use super::{
 use pointsman_tests::{Host, eventually};
 use serde_json::{Value, json};
 
-/// What a Gateway's controller says of a route.
+/// A Gateway's status for a route.
 fn taken(status: &str, reason: &str) -> Value {
     let condition = |type_: &str| {
         json!({
@@ -18,7 +18,7 @@ fn taken(status: &str, reason: &str) -> Value {
     json!({"parents": [{"parentRef": parent, "controllerName": "example.com/gateway", "conditions": [condition("Accepted")]}]})
 }
 
-/// From a Gateway API that comes to a route that the Gateway takes.
+/// From the installation of the Gateway API to an accepted route.
 async fn routes(space: &Space<'_>) {
     let said = space.says("chat", "IngressReady", "False", "MissingApi").await;
     assert!(said.contains("httproutes.gateway.networking.k8s.io") && said.contains("the Gateway API"), "{said}");
@@ -40,7 +40,7 @@ async fn routes(space: &Space<'_>) {
         told["status"] == "Unknown" && told["message"] == "The Gateway gateways/front has not reported whether it accepts the route."
     };
     space.becomes(&INFERENCE_SERVICE, "chat", "the Gateway is waited for", unsaid).await;
-    // The test plays the Gateway.
+    // The test acts as the Gateway.
     space.patch_status(&HTTP_ROUTE, "chat", taken("False", "NotAllowedByListeners")).await;
     let said = space.says("chat", "IngressReady", "False", "NotAllowedByListeners").await;
     assert!(said.contains("gateways/front") && said.contains("It is as it is."), "{said}");
@@ -88,7 +88,7 @@ async fn a_missing_neighbour_is_named_and_installing_it_is_all_that_it_takes() {
     space.becomes(&SCALED_OBJECT, "queue-engine", "it is there", |_| true).await;
     space.says("queue", "EngineReady", "True", "Available").await;
 
-    // One that goes again takes no pods with it.
+    // If an API is removed, the pods stay.
     let (pods, deployment) = (space.pod_uids("queue").await, space.get(&DEPLOYMENT, "queue-engine").await);
     cluster.remove("keda").unwrap();
     space.says("queue", "Accepted", "False", "MissingApi").await;

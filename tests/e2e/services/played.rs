@@ -1,5 +1,5 @@
-//! Plays Knative and KubeRay, openly: neither's controllers run here. It says of each Knative Service and each RayCluster what theirs
-//! would say once its pods work, and makes no pods. As Knative does, it makes a Route for a Knative Service, and a Service of that name.
+//! Acts as the controllers of Knative and KubeRay, which don't run here: reports the status that each Knative Service and each RayCluster
+//! would have with healthy pods, and creates no pods. Like Knative, it creates a Route for a Knative Service, and a Service of that name.
 
 use super::Space;
 use kube::{
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use std::{collections::HashMap, time::Duration};
 use tokio::{task::JoinHandle, time::interval};
 
-/// The play. It ends when it is dropped.
+/// The running simulation. It ends when it is dropped.
 pub(crate) struct Play(JoinHandle<()>);
 
 impl Drop for Play {
@@ -21,7 +21,7 @@ impl Drop for Play {
 }
 
 impl Space<'_> {
-    /// Plays both in this namespace.
+    /// Simulates both controllers in this namespace.
     pub(crate) fn play(&self) -> Play {
         let api =
             |resource: &Resource| Api::<DynamicObject>::namespaced_with(self.0.client.clone(), &self.0.name, &resource.api_resource());
@@ -29,7 +29,7 @@ impl Space<'_> {
     }
 }
 
-/// Plays both for what is found so.
+/// Simulates both controllers for the objects of these APIs.
 pub(crate) fn play([services, clusters]: [Api<DynamicObject>; 2]) -> Play {
     Play(tokio::spawn(async move {
         let mut revisions = Revisions::default();
@@ -43,9 +43,9 @@ pub(crate) fn play([services, clusters]: [Api<DynamicObject>; 2]) -> Play {
     }))
 }
 
-/// Says of each object what its controller would, if it doesn't say so yet.
+/// Writes the status that the controller would report to each object, unless it is there already.
 async fn say(api: &Api<DynamicObject>, mut status: impl FnMut(&Value) -> Value) {
-    // The CRD may come and go.
+    // The CRD may be removed.
     let Ok(objects) = api.list(&ListParams::default()).await else { return };
     for object in objects {
         let name = object.metadata.name.clone().unwrap_or_default();
@@ -54,13 +54,14 @@ async fn say(api: &Api<DynamicObject>, mut status: impl FnMut(&Value) -> Value) 
         let said = status(&object);
         if object["status"] != said {
             let api = Api::<DynamicObject>::namespaced_with(api.clone().into_client(), &namespace, &kind_of(&object).api_resource());
-            // It may be gone by now.
+            // The object may have been deleted.
             let _gone = api.patch_status(&name, &PatchParams::default(), &Patch::Merge(json!({"status": said}))).await;
         }
     }
 }
 
-/// What Knative makes beside revisions, with the labels of its Service: the Route is its, and the placeholder the Route's.
+/// The objects that Knative creates in addition to revisions, with the labels of its Service: the Service owns the Route, and the Route
+/// owns the placeholder.
 async fn route(services: &Api<DynamicObject>) {
     let Ok(all) = services.list(&ListParams::default()).await else { return };
     for service in all.into_iter().filter(|service| service.metadata.deletion_timestamp.is_none()) {
@@ -77,7 +78,7 @@ async fn route(services: &Api<DynamicObject>) {
         let routes = Api::<DynamicObject>::namespaced_with(client.clone(), &namespace, &route);
         let uid = service.metadata.uid.unwrap_or_default();
         let spec = json!({"traffic": [{"configurationName": name, "latestRevision": true, "percent": 100}]});
-        // Those that are there already, or whose owner has just gone, are as they should be.
+        // It may exist already, or the owner may just have been deleted.
         let _there = routes.create(&PostParams::default(), &owned(&route, "Service", &uid, spec)).await;
         let Ok(Some(made)) = routes.get_opt(&name).await else { continue };
         let core = SERVICE.api_resource();
@@ -95,7 +96,7 @@ pub(crate) fn condition_status(type_: &str, status: &str) -> Value {
     json!({"type": type_, "status": status, "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "AsPlayed", "message": "It is as it is played."})
 }
 
-/// The revisions of Knative Services: another template is another one.
+/// The revisions of Knative Services: a changed template is a new revision.
 #[derive(Default)]
 struct Revisions(HashMap<String, (Value, u32)>);
 
@@ -112,7 +113,7 @@ impl Revisions {
     }
 }
 
-/// What Knative tells of a service whose newest revision works.
+/// Knative's status of a service whose newest revision is ready.
 pub(crate) fn knative(name: &str, namespace: &str, number: u32, traffic: &Value, generation: &Value) -> Value {
     let revision = format!("{name}-{number:05}");
     let traffic = traffic.as_array().into_iter().flatten().map(|part| {
@@ -134,7 +135,7 @@ pub(crate) fn knative(name: &str, namespace: &str, number: u32, traffic: &Value,
     })
 }
 
-/// What KubeRay tells of a cluster whose pods work.
+/// KubeRay's status of a cluster with ready pods.
 fn ray(cluster: &Value) -> Value {
     let workers = cluster["spec"]["workerGroupSpecs"][0]["replicas"].clone();
     let workers = if workers.is_null() { json!(0) } else { workers };

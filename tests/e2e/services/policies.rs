@@ -1,14 +1,14 @@
-//! Policies that fail while services run.
+//! Policies that fail while services are running.
 
 use super::{INFERENCE_SERVICE, Space, condition, fixed, own_cluster, with_model};
 use crate::sets::approve_waiting;
 use pointsman_tests::{Host, TestCluster};
 use serde_json::{Value, json};
 
-/// What it says of itself, and to any configuration.
+/// Its response to `describe` and to any configuration.
 const SAYS: &str = r#"{"ok": {"name": "traps", "points": ["pod-templating", "runtime-selection"]}}"#;
 
-/// A command that traps where it is asked to decide: it looks at the first letter behind `{"call":"`.
+/// A command that traps if it is asked for a decision: it checks the first letter after `{"call":"`.
 pub(crate) fn traps() -> Vec<u8> {
     let (data, length) = (SAYS.replace('"', "\\22"), SAYS.len());
     let text = format!(
@@ -27,7 +27,7 @@ pub(crate) fn traps() -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// Lets a plugin that traps answer alone at a policy point.
+/// Makes a plugin that traps the only one at a policy point.
 fn bind(cluster: &TestCluster, point: &str) {
     let plugin = json!({
         "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": {"name": "traps"},
@@ -50,7 +50,7 @@ async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes
     cluster.kubectl(&["create", "configmap", "traps", "-n", pointsman_core::settings::HOST_NAMESPACE, &from]).ok();
     for (number, (point, step)) in [("pod-templating", "Decided"), ("runtime-selection", "RuntimeSelected")].into_iter().enumerate() {
         bind(&cluster, point);
-        // No plan can be made of a service that runs; from then on there is none that could get lost.
+        // The plan of a running service fails, which needs an approval; later, there are no plans left to lose.
         if number == 0 {
             approve_waiting(&cluster).await;
         }
@@ -70,7 +70,7 @@ async fn while_a_plugin_fails_nothing_is_made_or_changed_and_without_it_all_goes
         let said = space.says(&later, step, "False", "PolicyFailed").await;
         assert!(said.contains("No object is created"), "{said}");
     }
-    // A change waits as well.
+    // A change of the service is held too.
     space.change("chat", json!({"engine": fixed(3)})).await;
     space.says("chat", "RuntimeSelected", "False", "PolicyFailed").await;
     assert_eq!((space.pod_uids("chat").await, space.made().await), (pods.clone(), made));

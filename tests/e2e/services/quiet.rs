@@ -1,4 +1,4 @@
-//! What works is left alone: after a second look, a resync, a restart, and when another host takes over.
+//! Healthy services stay unchanged: after another check, a resync, a restart, and when another host becomes the leader.
 
 use super::{AGENT, DEPLOYMENT, INFERENCE_SERVICE, SERVING_RUNTIME, Space, fixed, own_cluster, simple_runtime, with_model, writes};
 use kube::{Api, api::ListParams};
@@ -10,7 +10,7 @@ use pointsman_tests::{Host, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Of each kind so many services, with the number of objects that one becomes.
+/// The number of services of each kind, and the number of objects of one.
 fn kinds() -> [(&'static str, Value, usize, usize); 7] {
     let keda = json!({"enableKeda": true, "promServerAddress": "http://prometheus:9090", "customPromQuery": "sum(queue)"});
     let router = json!({"runner": {"name": "router", "image": "example.com/router:1"}, "minReplicas": 1, "maxReplicas": 1});
@@ -30,13 +30,13 @@ fn services() -> Vec<(String, Value, usize)> {
     all.flat_map(|(kind, spec, number, objects)| (0..number).map(move |at| (format!("{kind}-{at}"), spec.clone(), objects))).collect()
 }
 
-/// How often a service's status may be written on its way: that it is coming, and of each workload that it is available and that it is
-/// up to date. On a machine with nothing else to do it is 2, because reports are gathered for a moment; that is too short a time to rely on.
+/// The maximum number of status writes until a service is ready: one for its progress, and for each workload one that it is available and
+/// one that it is up to date. On an idle machine there are 2, because reports are gathered for a moment, but this can't be relied on.
 fn statuses(service: &str) -> usize {
     if service.starts_with("routed") { 5 } else { 3 }
 }
 
-/// The requests of our hosts, but for those about leases.
+/// The requests of our hosts without those for leases, and the number of the latter.
 fn requests(cluster: &TestCluster) -> (Vec<Arc<Value>>, usize) {
     let of_hosts =
         cluster.requests().into_iter().filter(|request| request["userAgent"].as_str().is_some_and(|agent| agent.starts_with(AGENT)));
@@ -44,7 +44,7 @@ fn requests(cluster: &TestCluster) -> (Vec<Arc<Value>>, usize) {
     (others, leases.len())
 }
 
-/// Waits for so many renewals of the lease: the clock of the hosts.
+/// Waits for this many renewals of the lease, which are the hosts' clock.
 async fn beats(cluster: &TestCluster, number: usize) {
     let before = requests(cluster).1;
     eventually("the lease is renewed", async || (requests(cluster).1 >= before + number).then_some(())).await;
@@ -62,12 +62,12 @@ async fn all_pods(space: &Space<'_>) -> BTreeSet<String> {
     uids
 }
 
-/// Makes the services, and counts what that took.
+/// Creates the services, and counts the writes.
 async fn make(space: &Space<'_>) {
     let runner = json!({"runner": {"name": "ome-container", "image": "example.com/engine:1", "command": ["serve"]}});
     let mut grouped = simple_runtime();
     grouped["engineConfig"] = json!({"leader": runner, "worker": runner});
-    // For those that name it.
+    // For services that name it.
     grouped["supportedModelFormats"][0]["autoSelect"] = false.into();
     space.create(&SERVING_RUNTIME, "grouped", json!({"spec": grouped})).await;
     let _play = space.play();
@@ -79,7 +79,7 @@ async fn make(space: &Space<'_>) {
     }
     beats(space.0.cluster, 2).await;
     let (writes, of_runtimes) = space.all_writes();
-    // Who uses them is gathered, so that several services are one write.
+    // The users of a runtime are gathered, so that several services take one write.
     assert!(of_runtimes.len() <= services().len(), "{of_runtimes:#?}");
     for (service, _, objects) in services() {
         let own = |write: &&String| write.split('/').nth(1).is_some_and(|name| name == service || name.starts_with(&format!("{service}-")));
@@ -87,13 +87,13 @@ async fn make(space: &Space<'_>) {
         assert_eq!(made.len(), objects + 1, "{service}: each object and the service's own labels are written once: {made:#?}");
         assert!(told.len() <= statuses(&service), "{service}: {told:#?}");
     }
-    // Nothing is written without a name, such as an event.
+    // This also covers writes without a name, such as those of events.
     let all: usize = services().iter().map(|(service, _, objects)| objects + 1 + statuses(service)).sum();
     println!("{} writes for {} services", writes.len(), services().len());
     assert!(writes.len() <= all, "{writes:#?}");
 }
 
-/// Nothing is asked of the API server but what keeps watches and the lease.
+/// The host sends no requests except watches and renewals of the lease.
 async fn rests(cluster: &TestCluster) {
     let before = requests(cluster).0.len();
     beats(cluster, 3).await;
@@ -102,7 +102,7 @@ async fn rests(cluster: &TestCluster) {
     assert!(asked.is_empty(), "{asked:#?}");
 }
 
-/// Whether the controller asks a rule about each service: others are about other kinds, or about changes alone.
+/// Whether the controller evaluates a rule for each service: others are about other kinds, or only about changes.
 fn is_asked(rule: &ValidationRule) -> bool {
     let named = |kind: &KindReference| ["*", "InferenceService"].contains(&kind.kind.as_str());
     let of_services = rule
@@ -113,7 +113,7 @@ fn is_asked(rule: &ValidationRule) -> bool {
     rule.spec.stage == RuleStage::Output || of_services
 }
 
-/// Waits until the rules tell how all services stand to them: that is written a while after the last service was looked at.
+/// Waits until the rules report on all services, which follows the last service's check with a delay.
 async fn are_counted(cluster: &TestCluster) {
     let api = Api::<ValidationRule>::all(cluster.client().await);
     let all = i64::try_from(services().len()).unwrap();
@@ -128,7 +128,7 @@ async fn are_counted(cluster: &TestCluster) {
     .await;
 }
 
-/// What was written since, but for leases.
+/// The writes since then, without leases.
 fn written(cluster: &TestCluster, since: usize) -> Vec<String> {
     writes(cluster, |request| request["objectRef"]["resource"] != "leases").split_off(since)
 }
@@ -145,7 +145,7 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
     let pods = all_pods(&space).await;
     let so_far = written(&cluster, 0).len();
 
-    // A touch that changes nothing, and a second one as kubectl makes it.
+    // An edit without effect, and an apply of the same spec.
     let before = host.reconciles();
     space.kubectl(&["annotate", "inferenceservices", "--all", "pointsman.dev/note=nothing"]).ok();
     has_looked(&host, before + services().len() as u64).await;
@@ -158,7 +158,7 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
     rests(&cluster).await;
     assert_eq!(written(&cluster, so_far), [""; 0], "after a touch");
 
-    // The API server comes back with a new memory of what happened, so everything is listed again.
+    // The restarted API server has lost its watch history, so everything is listed again.
     let before = requests(&cluster).0.len();
     cluster.stop_part("apiserver").unwrap();
     cluster.start_part("apiserver").unwrap();
@@ -171,14 +171,14 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
     beats(&cluster, 3).await;
     assert_eq!(written(&cluster, so_far), [""; 0], "after a resync");
 
-    // Another process, that has decided nothing yet.
+    // A new process without decisions.
     host.stop();
     let before = requests(&cluster).0.len();
     let leader = Host::start(&cluster, &[]).await;
     has_looked(&leader, services().len() as u64).await;
     eventually("it has read our CRDs, and asked once more what the cluster serves", async || {
         let later = requests(&cluster).0.split_off(before);
-        // The last of ours. CRDs of neighbours that aren't installed are asked for, too.
+        // The last one of ours. The host also requests the CRDs of neighbours that aren't installed.
         let is_last = |request: &Value| request["objectRef"]["name"].as_str().is_some_and(|name| name.starts_with("validationrules."));
         let last = later.iter().rposition(|request| {
             request["verb"] == "get" && request["objectRef"]["resource"] == "customresourcedefinitions" && is_last(request)
@@ -189,7 +189,7 @@ async fn services_that_work_are_left_alone_through_touches_resyncs_restarts_and_
     rests(&cluster).await;
     assert_eq!(written(&cluster, so_far), [""; 0], "after a restart");
 
-    // One that stands by, and has to wait until the lease has run out.
+    // A standby host, which has to wait until the lease expires.
     let standby = Host::start(&cluster, &[]).await;
     standby.ready().await;
     cluster.kill_part(&leader.part).unwrap();

@@ -1,11 +1,11 @@
-//! What KubeRay runs.
+//! Services on KubeRay.
 
 use super::{INFERENCE_SERVICE, SERVICE, Space, played::condition_status, set, with_model};
 use pointsman_core::resource::RAY_CLUSTER;
 use pointsman_tests::eventually;
 use serde_json::{Value, json};
 
-/// A spec whose engine is a head with two workers, of a version.
+/// A spec whose engine is a head with two workers, with a version in its image.
 fn ray(version: u32) -> Value {
     let runner = json!({"name": "ome-container", "image": format!("vllm/vllm-openai:{version}"), "command": ["vllm", "serve"]});
     with_model(json!({"engine": {"worker": {"size": 2}, "runner": runner}}))
@@ -35,7 +35,7 @@ async fn a_head_and_its_workers_are_a_ray_cluster_whose_state_is_told() {
     }
     space.says("chat", "EngineReady", "Unknown", "Progressing").await;
 
-    // The head alone isn't enough.
+    // A ready head isn't enough.
     let status = |ready: u32| {
         json!({
             "observedGeneration": 1, "desiredWorkerReplicas": 2, "readyWorkerReplicas": ready,
@@ -49,7 +49,7 @@ async fn a_head_and_its_workers_are_a_ray_cluster_whose_state_is_told() {
     assert_eq!(service["status"]["modelStatus"]["modelCopies"]["totalCopies"], 1);
     assert_eq!(service["status"]["components"]["engine"]["latestReadyRevision"], "chat-engine-00001");
 
-    // Once provisioned doesn't mean well for ever.
+    // A cluster that was provisioned once can still fail later.
     space.patch_status(&RAY_CLUSTER, "chat-engine-00001", status(0)).await;
     space.says("chat", "EngineReady", "Unknown", "Progressing").await;
     let failing = json!({"conditions": [{
@@ -73,7 +73,7 @@ async fn another_template_is_another_cluster_and_the_former_one_goes() {
     assert_eq!(clusters(&space), ["chat-engine-00002"]);
     assert_eq!(service["status"]["components"]["engine"]["previousRolledoutRevision"], "chat-engine-00001");
 
-    // A setting that pods don't see makes no other one, and neither does a lost annotation.
+    // A setting that doesn't affect pods creates no new cluster, and neither does a lost annotation.
     space.change("chat", json!({"engine": {"timeoutSeconds": 9}})).await;
     space.says("chat", "Accepted", "True", "NotHonoured").await;
     space.patch(&RAY_CLUSTER, "chat-engine-00002", json!({"metadata": {"annotations": {"pointsman.dev/revision": null}}})).await;
@@ -81,10 +81,10 @@ async fn another_template_is_another_cluster_and_the_former_one_goes() {
     space.becomes(&RAY_CLUSTER, "chat-engine-00002", "the annotation is back", healed).await;
     assert_eq!(clusters(&space), ["chat-engine-00002"]);
 
-    // To another mode nothing of Ray stays.
+    // In another mode, the RayCluster is deleted.
     space.annotate("chat", json!({"ome.io/deploymentMode": "RawDeployment"})).await;
     eventually("the cluster goes", async || clusters(&space).is_empty().then_some(())).await;
-    // An annotation makes no other generation: what was told before may still be told.
+    // An annotation doesn't change the generation, so conditions may still be from before.
     let third = |now: &Value| now["status"]["components"]["engine"]["latestReadyRevision"] == "chat-engine-00003";
     space.becomes(&INFERENCE_SERVICE, "chat", "its third revision is ready", third).await;
     space.ready("chat").await;

@@ -1,4 +1,4 @@
-//! Who says how many replicas there are: the service, an autoscaler, or somebody else.
+//! The owner of the number of replicas: the service, an autoscaler, or another component.
 
 use super::{DEPLOYMENT, HORIZONTAL_POD_AUTOSCALER, INFERENCE_SERVICE, SCALED_OBJECT, Space, fixed, with_model};
 use futures::StreamExt;
@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::task::JoinHandle;
 
-/// Every state in which a Deployment is seen: its version, and the replicas that it asks for.
+/// Every observed state of a Deployment: its resource version, and its replicas.
 struct States {
     seen: Arc<Mutex<Vec<(String, i32)>>>,
     api: Api<Deployment>,
@@ -37,7 +37,7 @@ impl States {
         Self { seen, api, name, watch }
     }
 
-    /// The replicas of all of them up to now.
+    /// The replicas of all states so far.
     async fn replicas(self) -> Vec<i32> {
         let now = self.api.get(self.name).await.unwrap().metadata.resource_version.unwrap();
         eventually("its state of now was seen", async || self.seen.lock().unwrap().iter().any(|(seen, _)| *seen == now).then_some(()))
@@ -47,7 +47,7 @@ impl States {
     }
 }
 
-/// Who owns the replicas of a Deployment, by its managed fields.
+/// The field managers that own the replicas of a Deployment.
 fn owners(deployment: &Value) -> Vec<&str> {
     let managed = deployment["metadata"]["managedFields"].as_array().unwrap().iter();
     managed.filter(|entry| !entry["fieldsV1"]["f:spec"]["f:replicas"].is_null()).map(|entry| entry["manager"].as_str().unwrap()).collect()
@@ -70,7 +70,7 @@ async fn without_a_word_of_it_a_service_is_scaled_from_1_to_3_by_cpu() {
     assert_eq!(spec["metrics"], json!([cpu]));
     assert!(!owners(&space.get(&DEPLOYMENT, "chat-engine").await).contains(&OURS));
 
-    // The number is the autoscaler's from the start: what it says stays, however often we look.
+    // The autoscaler owns the number from the start: no later plan overwrites it.
     space.kubectl(&["scale", "deployment/chat-engine", "--replicas=3"]).ok();
     space.change("chat", json!({"engine": {"scaleMetric": "memory", "scaleTarget": 60, "maxReplicas": 4}})).await;
     let scaler = space.becomes(&HORIZONTAL_POD_AUTOSCALER, "chat-engine", "it is by memory", |hpa| hpa["spec"]["maxReplicas"] == 4).await;
@@ -101,7 +101,7 @@ async fn handing_five_replicas_over_to_an_autoscaler_and_taking_them_back_loses_
     space.becomes(&DEPLOYMENT, "chat-engine", "the replicas are ours", |now| owners(now).contains(&OURS)).await;
     space.ready("chat").await;
 
-    // And over to KEDA, and back.
+    // The same with KEDA.
     let keda = json!({"enableKeda": true, "promServerAddress": "http://prometheus:9090", "customPromQuery": "sum(queue)"});
     space.change("chat", json!({"engine": {"minReplicas": 1, "maxReplicas": null, "kedaConfig": keda}})).await;
     let scaler = space.becomes(&SCALED_OBJECT, "chat-engine", "it is there", |_| true).await;
@@ -129,7 +129,7 @@ async fn annotations_scale_where_the_spec_says_nothing_and_are_told_to_count_for
     space.ready("noted").await;
     assert!(space.events("noted").await.iter().all(|(_, reason, _)| reason != "AnnotationOverridden"));
 
-    // kubectl says these in the same breath.
+    // Both are applied in one request.
     let engine = json!({"minReplicas": 1, "maxReplicas": 6});
     space.annotated("both", annotations, with_model(json!({"engine": engine}))).await;
     let said = space.says("both", "Accepted", "True", "AnnotationOverridden").await;
@@ -204,7 +204,7 @@ async fn where_somebody_else_scales_there_is_no_autoscaler_and_what_they_say_sta
     space.ready("chat").await;
     assert!(space.find(&HORIZONTAL_POD_AUTOSCALER, "chat-engine").await.is_none());
     space.kubectl(&["scale", "deployment/chat-engine", "--replicas=4"]).ok();
-    // Something that the Deployment is written for.
+    // A change that updates the Deployment.
     space.change("chat", json!({"engine": {"runner": {"name": "ome-container", "image": "example.com/engine:2"}}})).await;
     let service = space.ready("chat").await;
     assert_eq!(service["status"]["modelStatus"]["modelCopies"]["totalCopies"], 4);
@@ -216,7 +216,7 @@ async fn a_service_that_keda_has_scaled_to_zero_stands_by() {
     let space = Space::shared("standby").await;
     let keda = json!({"enableKeda": true, "promServerAddress": "http://prometheus:9090", "customPromQuery": "sum(queue)"});
     space.serves("chat", with_model(json!({"kedaConfig": keda, "engine": {"minReplicas": 0, "maxReplicas": 2}}))).await;
-    // There is no KEDA here; this is what it does.
+    // KEDA doesn't run here, so the test scales.
     space.kubectl(&["scale", "deployment", "chat-engine", "--replicas=0"]).ok();
     let stands_by = |service: &Value| {
         let status = &service["status"]["modelStatus"];

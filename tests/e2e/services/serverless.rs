@@ -1,4 +1,4 @@
-//! What Knative runs.
+//! Services on Knative.
 
 use super::{
     DEPLOYMENT, INFERENCE_SERVICE, POD_DISRUPTION_BUDGET, SERVICE, SERVING_RUNTIME, Space, condition, fixed,
@@ -33,11 +33,11 @@ async fn a_component_that_may_go_to_zero_is_knatives_and_tells_what_knative_tell
     for feature in ["kubernetes.podspec-nodeselector", "kubernetes.podspec-volumes-hostpath"] {
         assert!(features.contains(feature), "{features}");
     }
-    // Knative makes the Services.
+    // Knative creates the Services.
     assert_eq!(space.made().await, set(["PodDisruptionBudget chat-engine", "Service chat-engine"]));
     assert!(space.find(&SERVICE, "chat").await.is_none() && space.find(&SERVICE, "chat-engine").await.is_none());
 
-    // A revision that fails is told in Knative's words.
+    // A failed revision is reported with Knative's message.
     let generation = &made["metadata"]["generation"];
     let mut failed = condition_status("Ready", "False");
     failed["reason"] = "RevisionFailed".into();
@@ -81,11 +81,11 @@ async fn a_canary_gets_its_share_until_it_is_promoted_or_withdrawn() {
         (&json!("chat-engine-00002"), &json!("chat-engine-00001"))
     );
     assert_eq!(engine["traffic"][1]["percent"], 90);
-    // As kubectl shows it.
+    // The columns of kubectl.
     let columns = space.kubectl(&["get", "isvc", "chat", "-o", "wide"]).ok();
     assert!(columns.contains(" 90 ") && columns.contains(" 10 "), "{columns}");
 
-    // A canary of the canary: what had all of the traffic keeps the rest.
+    // If a canary follows a canary, the revision that had all traffic keeps the rest.
     space.change("chat", json!({"engine": {"canaryTrafficPercent": 30, "runner": image(3)}})).await;
     space
         .becomes(&KNATIVE_SERVICE, "chat-engine", "the third gets its share", |now| {
@@ -108,7 +108,7 @@ async fn a_canary_that_is_withdrawn_never_gets_all_of_the_traffic_while_the_next
     let space = Space::shared("withdrawn").await;
     space.service("chat", with_model(json!({"engine": {"minReplicas": 0}}))).await;
     let mut made = space.becomes(&KNATIVE_SERVICE, "chat-engine", "it is there", |_| true).await;
-    // Knative says what it is told here, revision by revision.
+    // The test writes Knative's status, revision by revision.
     let tell = async |made: &Value, number: u32, ready: u32| {
         let mut status = knative("chat-engine", &space.0.name, number, traffic(made), &made["metadata"]["generation"]);
         let latest = format!("chat-engine-{ready:05}");
@@ -136,7 +136,7 @@ async fn a_canary_that_is_withdrawn_never_gets_all_of_the_traffic_while_the_next
         })
         .await;
 
-    // Back in one edit: the newest that works is the canary until the third is there.
+    // One edit withdraws the canary. Until the third revision is ready, the newest ready one is still the canary.
     space.change("chat", json!({"engine": {"canaryTrafficPercent": null, "runner": null}})).await;
     made = space.becomes(&KNATIVE_SERVICE, "chat-engine", "the first has everything", shares(0, 100)).await;
     tell(&made, 3, 2).await;
@@ -172,7 +172,7 @@ async fn from_a_deployment_to_knative_and_back_nothing_is_left_over() {
     space.annotate("chat", json!({"ome.io/deploymentMode": "Serverless"})).await;
     space.goes(&DEPLOYMENT, "chat-engine").await;
     space.goes(&SERVICE, "chat").await;
-    // The name is Knative's now.
+    // The name now belongs to Knative's Service.
     space.becomes(&SERVICE, "chat-engine", "it is Knative's own", |now| now["spec"]["type"] == "ExternalName").await;
     let url = format!("http://chat-engine.{}.example.com", space.0.name);
     space
@@ -180,12 +180,12 @@ async fn from_a_deployment_to_knative_and_back_nothing_is_left_over() {
             now["status"]["url"] == url && condition(now, "Ready")["status"] == "True"
         })
         .await;
-    // Its number counts on, and its name is Knative's matter.
+    // `Service` is the Knative Service here: the core Services are gone.
     assert_eq!(space.made().await, set(["PodDisruptionBudget chat-engine", "Service chat-engine"]));
 
     space.annotate("chat", json!({"ome.io/deploymentMode": null})).await;
     space.goes(&KNATIVE_SERVICE, "chat-engine").await;
-    // Ours comes once Knative's own has gone with it.
+    // Our Service is created once Knative's is deleted.
     space.becomes(&SERVICE, "chat-engine", "it is ours", |now| now["spec"]["selector"]["serving.ome.io/component"] == "engine").await;
     let url = format!("http://chat.{}.svc.cluster.local", space.0.name);
     space

@@ -1,4 +1,4 @@
-//! What can't be served is told with what to do about it, what runs stays, and mending it is enough.
+//! A service that can't be served reports the reason and the remedy, existing objects stay, and the fix is enough.
 
 use super::{
     BASE_MODEL, DEPLOYMENT, INFERENCE_SERVICE, SERVICE, SERVICE_ACCOUNT, SERVING_RUNTIME, Space, condition, fixed, is_ready,
@@ -81,16 +81,16 @@ async fn what_the_api_server_refuses_is_told_in_its_words_and_what_runs_stays() 
     let space = Space::shared("refused").await;
     space.serves("chat", with_model(json!({"engine": fixed(1)}))).await;
     let pods = space.pod_uids("chat").await;
-    // The CRD refuses a quantity that is none.
+    // The CRD rejects an invalid quantity.
     let runner = |limit: &str| json!({"engine": {"runner": {"name": "ome-container", "resources": {"limits": {"nvidia.com/gpu": limit}}}}});
     let change = json!({"spec": runner("many")}).to_string();
     let said = space.kubectl(&["patch", "inferenceservice", "chat", "--type=merge", "-p", &change]).refused();
     assert!(said.contains("nvidia.com/gpu"), "{said}");
-    // The policy knows what a GPU is.
+    // The policy rejects half a GPU.
     space.change("chat", runner("500m")).await;
     let said = space.says("chat", "Decided", "False", "PolicyFailed").await;
     assert!(said.contains("Existing objects stay") && said.contains("nvidia.com/gpu") && said.contains("such as 8"), "{said}");
-    // Only the API server knows that volumes must be there.
+    // Only the API server checks whether a mounted volume exists.
     let mounts = json!([{"name": "nothing", "mountPath": "/data"}]);
     space.change("chat", json!({"engine": {"runner": {"resources": null, "volumeMounts": mounts}}})).await;
     let said = space.says("chat", "Applied", "False", "Invalid").await;
@@ -142,7 +142,7 @@ async fn pods_that_crash_are_told_with_exit_code_and_time_and_a_working_version_
     space.change("chat", image(2)).await;
     let blocked = |service: &Value| service["status"]["modelStatus"]["transitionStatus"] == "BlockedByFailedLoad";
     let service = space.becomes(&INFERENCE_SERVICE, "chat", "it is blocked", blocked).await;
-    // It is ready by the pod that it had, and says which one holds the update up.
+    // The service is Ready with its previous pod, and names the pod that blocks the update.
     let stuck = space.says("chat", "Ready", "True", "UpdateStuck").await;
     assert!(stuck.contains("its update is stuck: the pod chat-engine-") && stuck.contains("CrashLoopBackOff"), "{stuck}");
     let status = &service["status"]["modelStatus"];
@@ -158,7 +158,7 @@ async fn pods_that_crash_are_told_with_exit_code_and_time_and_a_working_version_
     assert_eq!(service["status"]["components"]["engine"]["latestCreatedRevision"], "chat-engine-00002");
     assert_eq!(service["status"]["components"]["engine"]["latestReadyRevision"], "chat-engine-00001");
 
-    // Another version mends it.
+    // A working version fixes it.
     space.change("chat", image(3)).await;
     let service = space.ready("chat").await;
     assert!(service["status"]["modelStatus"]["lastFailureInfo"].is_null());
@@ -181,7 +181,7 @@ async fn an_engine_that_only_crashes_is_not_ready() {
     space.ready("chat").await;
 }
 
-/// The nodes that haven't a model, by the command that the condition names.
+/// The nodes without a model, by the command in the condition's message.
 fn without(space: &Space<'_>, label: &str) -> BTreeSet<String> {
     let selector = format!("{label}!=Ready");
     space.kubectl(&["get", "nodes", "--selector", &selector, "-o", "name"]).ok().lines().map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Going back to what pods were made from before: it is the revision that it was, with its ReplicaSet and its pods.
+//! A rollback to an earlier pod template restores its revision, with its ReplicaSet.
 
 use super::{LABELS, bring, digest, label, set_that, start};
 use crate::services::{Space, fixed, own_cluster, with_model};
@@ -9,13 +9,13 @@ use pointsman_tests::{Host, PolicyCluster, eventually, plugin_bytes};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The labels of the namespace, of which the plugin carries the one that it is configured to.
+/// The labels of the namespace. The plugin propagates the configured one.
 const CARRIED: [&str; 3] = ["cost-centre", "team", "stage"];
 
-/// The changes, as which label is carried; none is a rollback. They were drawn once.
+/// The changes, as the index of the propagated label; `None` is a rollback. The sequence was drawn once.
 const CHANGES: [Option<usize>; 12] = [Some(1), None, Some(2), Some(0), Some(1), None, Some(2), None, Some(0), Some(2), Some(1), None];
 
-/// What runs: the label that pods carry, the revision's number, the ReplicaSet with replicas, and the pods.
+/// The running state: the propagated label, the number of the revision, the ReplicaSet with replicas, and the pods.
 #[derive(Debug, PartialEq)]
 struct Running {
     carried: Option<String>,
@@ -43,7 +43,7 @@ async fn running(space: &Space<'_>) -> Option<Running> {
     })
 }
 
-/// Waits until pods carry this label, and nothing rolls.
+/// Waits until pods have this label, and the rollout has ended.
 async fn settles(space: &Space<'_>, carried: Option<&str>) -> Running {
     eventually(&format!("pods that carry {carried:?} run"), async || {
         running(space).await.filter(|running| running.carried.as_deref() == carried)
@@ -51,13 +51,13 @@ async fn settles(space: &Space<'_>, carried: Option<&str>) -> Running {
     .await
 }
 
-/// Configures the plugin to carry a label, which is active at once.
+/// Configures the plugin to propagate a label, which is active at once.
 async fn carry(cluster: &PolicyCluster, key: &str) {
     let more = json!({"strategy": {"type": "Immediate"}, "config": {"label": key}});
     bring(cluster, "labels", &plugin_bytes(LABELS), more).await;
 }
 
-/// The label that the active set's plugin carries.
+/// The label that the active set's plugin propagates.
 async fn active_label(cluster: &PolicyCluster) -> Option<String> {
     let set = set_that(cluster, "a set decides", super::decides).await;
     let plugin = set.spec.plugins.iter().find(|plugin| plugin.name == "labels")?;
@@ -72,14 +72,14 @@ async fn whatever_was_changed_and_rolled_back_templates_have_the_revision_that_t
     let space = Space::on(&cluster, "back").await;
     label(&space, CARRIED.iter().map(|key| ((*key).to_owned(), json!("a"))).collect::<serde_json::Map<_, _>>().into()).await;
     space.serves("chat", with_model(json!({"engine": fixed(1)}))).await;
-    // By the label that pods carry.
+    // By the propagated label.
     let mut known = BTreeMap::from([(None, settles(&space, None).await)]);
     carry(&cluster, CARRIED[0]).await;
     cluster.active("labels", &digest(&plugin_bytes(LABELS))).await;
     known.insert(Some(CARRIED[0].to_owned()), settles(&space, Some(CARRIED[0])).await);
 
     for (number, change) in CHANGES.into_iter().enumerate() {
-        // Another host goes on in the middle, by what the cluster says.
+        // Halfway, another host continues with only the cluster's state.
         if number == CHANGES.len() / 2 {
             host.stop();
             host = Host::start(&cluster, &[]).await;
@@ -101,7 +101,7 @@ async fn whatever_was_changed_and_rolled_back_templates_have_the_revision_that_t
             known.insert(expected, now);
         }
         if change.is_none() {
-            // What the PolicyPlugin asks for comes back.
+            // The PolicyPlugin's configuration becomes active again.
             cluster.pointsman(&["policy", "resume"]).ok();
         }
     }

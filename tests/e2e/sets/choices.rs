@@ -1,4 +1,4 @@
-//! What running services would choose next: nothing changes for them, and it is told all the same.
+//! The runtimes that running services would choose next: nothing changes for them, but the report lists them.
 
 use super::{bring, counts, message, radius, set_that, start, turns, waits};
 use crate::services::{Space, fixed, with_model};
@@ -8,7 +8,7 @@ use pointsman_crds::policy::set::PolicySetPhase;
 use pointsman_tests::{PolicyCluster, plugin_bytes};
 use serde_json::json;
 
-/// What a runtime costs, as the plugin reads it.
+/// The annotation with a runtime's price, which the plugin reads.
 const PRICE: &str = "cost.example.com/per-hour";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -17,7 +17,7 @@ async fn a_policy_that_ranks_runtimes_otherwise_says_who_would_choose_another_on
     let host = start(&cluster, &[]).await;
     let space = Space::on(&cluster, "choices").await;
     let runtime = space.patch(&SERVING_RUNTIME, "runtime", json!({"metadata": {"annotations": {PRICE: "2"}}})).await;
-    // Among equals the first by its name is chosen.
+    // Among equal runtimes, the first one by name is chosen.
     let cheap = json!({"metadata": {"annotations": {PRICE: "1"}}, "spec": runtime["spec"]});
     space.create(&SERVING_RUNTIME, "zz-cheap", cheap).await;
     for name in ["a", "b"] {
@@ -45,7 +45,7 @@ async fn a_policy_that_ranks_runtimes_otherwise_says_who_would_choose_another_on
     let before = space.get(&DEPLOYMENT, "a-engine").await;
     cluster.pointsman(&["policy", "approve", &candidate.name_any()]).ok();
     turns(&cluster, &candidate, PolicySetPhase::Active).await;
-    // Whoever is asked chooses as it was predicted, and nobody else.
+    // Only the service that requests a new choice chooses, as predicted.
     space.patch(&INFERENCE_SERVICE, "b", json!({"metadata": {"annotations": {"pointsman.dev/choose-runtime": "now"}}})).await;
     space.becomes(&INFERENCE_SERVICE, "b", "it has chosen again", |now| now["status"]["runtime"]["name"] == "zz-cheap").await;
     assert_eq!(space.get(&DEPLOYMENT, "a-engine").await["spec"], before["spec"]);

@@ -1,4 +1,4 @@
-//! Updates that become active without a limit of their own: not before it is known that no plan fails by them.
+//! Immediate updates, which have no limits of their own: they only become active once it is known that no plan fails.
 
 use super::{counts, decides, digest, has, message, set_that, start, turns, waits};
 use crate::services::{Space, fixed, policies::traps, with_model};
@@ -34,7 +34,7 @@ async fn an_immediate_update_by_which_plans_fail_waits_unless_it_is_forced_and_s
     let active = set_that(&cluster, "a set decides", decides).await;
     assert!(!has(&active, "traps"), "{active:#?}");
 
-    // Who knows better says so, and then the plugin says that it fails.
+    // With `--force`, the update becomes active, and the plugin reports its failures.
     let said = push(&["--force"]).ok();
     assert!(said.contains("by --force") && said.contains(&format!("active    {}", digest(&bad))), "{said}");
     turns(&cluster, &candidate, PolicySetPhase::Active).await;

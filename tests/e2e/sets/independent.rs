@@ -1,4 +1,4 @@
-//! Changes of several teams: each waits and is approved by itself, those of a group together, and those that meet in a field either way.
+//! Changes of several teams: each is approved separately, those of a group together, and those that set the same field in either way.
 
 use super::oracle::{Effects, effects, foretold, is_through, made, serve};
 use super::{
@@ -22,12 +22,12 @@ use std::{
 /// The label by which changes become active together.
 const UPDATE_GROUP: &str = "policy.pointsman.dev/update-group";
 
-/// The services of a tier.
+/// Selects the services of a tier.
 fn of_tier(tier: &str) -> Value {
     json!({"objectSelector": {"matchLabels": {"tier": tier}}})
 }
 
-/// LLMInferenceServices by their tiers, once their Deployments are there.
+/// LLMInferenceServices with tiers, once their Deployments exist.
 async fn services<'a>(cluster: &'a PolicyCluster, tiers: &[(&str, &str)]) -> Space<'a> {
     let space = Space::bare(cluster, "teams").await;
     label(&space, json!({LABEL: "4711"})).await;
@@ -41,7 +41,7 @@ async fn services<'a>(cluster: &'a PolicyCluster, tiers: &[(&str, &str)]) -> Spa
     space
 }
 
-/// Makes a rule about LLMInferenceServices.
+/// Creates a rule about LLMInferenceServices.
 fn rule(cluster: &PolicyCluster, name: &str, expression: &str) {
     let spec = json!({
         "match": {"kinds": [{"group": "serving.kserve.io", "kind": "LLMInferenceService"}]},
@@ -51,14 +51,14 @@ fn rule(cluster: &PolicyCluster, name: &str, expression: &str) {
     cluster.apply(&rule).ok();
 }
 
-/// Whether a set makes these changes and no others.
+/// Whether a set has exactly these changes.
 fn changes(set: &PolicySet, names: &[&str]) -> bool {
     let status = status(set);
     status.changes.len() == names.len()
         && names.iter().all(|name| status.changes.iter().any(|change| change.contains(&format!(" {name}: "))))
 }
 
-/// The candidate with these changes alone, once it waits for an approval over what decides now.
+/// The candidate with only these changes, once it awaits an approval and was compared with the active set.
 async fn waiting(cluster: &PolicyCluster, names: &[&str]) -> PolicySet {
     let client = cluster.client().await;
     let last = LastSeen::default();
@@ -75,7 +75,7 @@ fn approve(cluster: &PolicyCluster, set: &PolicySet) -> String {
     cluster.pointsman(&["policy", "approve", &set.name_any()]).ok()
 }
 
-/// The value of the label that a service's pods are to carry.
+/// The value of the label in the pod template of a service.
 async fn carried(space: &Space<'_>, service: &str) -> Value {
     space.get(&DEPLOYMENT, &format!("{service}-kserve")).await["spec"]["template"]["metadata"]["labels"][LABEL].clone()
 }
@@ -92,7 +92,7 @@ async fn changes_of_several_teams_wait_and_are_approved_each_by_itself() {
     assert_eq!((counts(&gold), counts(&silver)), ([1, 0, 0, 0], [1, 0, 0, 0]));
     assert!(!has(&silver, "labels") && !message(&silver).contains("same fields"), "{silver:#?}");
 
-    // A rule that restricts nobody needs no approval, and waits for none of theirs.
+    // A rule that rejects nothing needs no approval, and doesn't wait for those of the others.
     rule(&cluster, "small", "!has(object.spec.replicas) || object.spec.replicas <= 8");
     let ruled = |set: &PolicySet| decides(set) && set.spec.rules.iter().any(|rule| rule.name == "small");
     let active = set_that(&cluster, "the set with the rule decides", ruled).await;
@@ -101,7 +101,7 @@ async fn changes_of_several_teams_wait_and_are_approved_each_by_itself() {
     let silver = waiting(&cluster, &["next"]).await;
     assert_eq!(status(&gone).replaced_by, Some(silver.name_any()));
 
-    // The second comes first: of the first one nothing is active by that.
+    // The second change is approved first. The first one doesn't become active with it.
     let said = approve(&cluster, &silver);
     assert!(said.contains(&format!("active    {}", silver.name_any())), "{said}");
     let set = turns(&cluster, &silver, PolicySetPhase::Active).await;
@@ -131,7 +131,7 @@ async fn an_approval_counts_although_another_change_becomes_active_first_unless_
     bring(&cluster, "labels", &plugin_bytes(LABELS), json!({"match": of_tier("gold")})).await;
     bring(&cluster, "next", &next(), json!({"match": of_tier("silver")})).await;
     let (gold, silver) = (waiting(&cluster, &["labels"]).await, waiting(&cluster, &["next"]).await);
-    // Both are approved before the host can have seen either.
+    // Both are approved before the host can have seen either approval.
     let names = [gold.name_any(), silver.name_any()];
     let both = names.each_ref().map(|name| ["policy", "approve", name.as_str()]);
     let [first, second] =
@@ -203,7 +203,7 @@ async fn changes_of_one_group_become_active_together() {
     }
     let both = waiting(&cluster, &["labels", "next"]).await;
     assert_eq!(counts(&both), [2, 0, 0, 0]);
-    // Out of the group each is by itself.
+    // Outside of the group, each change is separate again.
     cluster.kubectl(&["label", "policyplugin", "next", &format!("{UPDATE_GROUP}-")]).ok();
     turns(&cluster, &both, PolicySetPhase::Abandoned).await;
     let alone = waiting(&cluster, &["next"]).await;
@@ -230,7 +230,7 @@ async fn a_plugin_that_is_pushed_every_moment_delays_no_other_plugin_s_update() 
 
     let pushed = AtomicUsize::new(0);
     let pushing = async {
-        // At once again: while one version is loaded, the next one is there.
+        // Without a pause, so that the next version arrives while one is loaded.
         loop {
             let number = pushed.load(Ordering::Relaxed) + 1;
             cluster.config_map("labels", &with_other_digest(&labels[number % 2], number)).await;
@@ -243,13 +243,13 @@ async fn a_plugin_that_is_pushed_every_moment_delays_no_other_plugin_s_update() 
         cluster.config_map("cost", &newer).await;
         cluster.active("cost", &digest(&newer)).await;
     };
-    // The pushes go on until the other one's update is active.
+    // The pushes continue until the other plugin's update is active.
     tokio::select! {
         () = update => {}
         () = pushing => {}
     }
 
-    // Once it is quiet its newest version becomes active too.
+    // After the last push, the newest version becomes active too.
     let last = pushed.into_inner();
     let [either, or] = [last, last + 1].map(|number| digest(&with_other_digest(&labels[number % 2], number)));
     cluster
@@ -261,7 +261,7 @@ async fn a_plugin_that_is_pushed_every_moment_delays_no_other_plugin_s_update() 
     host.stop();
 }
 
-/// What the teams change, by name: a plugin's match and configuration, or nothing for the rule.
+/// The changes of the teams by name: the match and configuration of a plugin, or a rule.
 const CHANGES: [&str; 4] = ["labels", "next", "metadata-propagation", "small"];
 
 /// All orders of them.
@@ -276,7 +276,8 @@ fn orders(left: &[&'static str]) -> Vec<Vec<&'static str>> {
     left.iter().flat_map(with).collect()
 }
 
-/// Makes all changes, which wait then: three teams' and a rule's, one that nobody approves, and one that is taken back.
+/// Makes all changes, all of which need an approval: those of three teams and a rule, one that is never approved, and one that is
+/// withdrawn.
 async fn ask(cluster: &PolicyCluster) {
     let kind = json!({"kinds": [{"group": "serving.kserve.io", "kind": "LLMInferenceService"}]});
     bring(cluster, "labels", &plugin_bytes(LABELS), json!({"match": of_tier("gold")})).await;
@@ -291,7 +292,7 @@ async fn ask(cluster: &PolicyCluster) {
     bring(cluster, "withdrawn", &plugin_bytes(LABELS), json!({"match": of_tier("silver"), "config": {"label": "withdrawn"}})).await;
 }
 
-/// Takes all of them back at once, and waits until the set is what it was.
+/// Reverts all of them at once, and waits until the initial set is active.
 async fn take_back(cluster: &PolicyCluster, beginning: &str) {
     let client = cluster.client().await;
     let at_once = json!({"strategy": {"type": "Immediate"}});
@@ -340,7 +341,7 @@ async fn three_teams_changes_and_a_rule_do_what_was_predicted_in_whatever_order_
             let predicted = foretold(&cluster, &candidate.name_any(), &spaces);
             assert!(!predicted.is_empty(), "{name} of {order:?} changes something");
             approve(&cluster, &candidate);
-            // Whoever can't be planned any more stays as it is.
+            // Subjects whose plan fails stay unchanged.
             let expected: Effects =
                 predicted.iter().filter(|(_, effect)| *effect != "Failed").map(|(at, effect)| (at.clone(), effect.clone())).collect();
             for failing in predicted.iter().filter(|(_, effect)| *effect == "Failed").filter_map(|(at, _)| at.rsplit('/').next()) {
@@ -365,7 +366,7 @@ async fn three_teams_changes_and_a_rule_do_what_was_predicted_in_whatever_order_
                 assert!(message(&gone).contains("reverted"), "{}", message(&gone));
             }
         }
-        // What nobody approves of waits all the while, over whatever decides.
+        // The change that is never approved stays a candidate, compared with each active set.
         let stuck = waiting(&cluster, &["stuck"]).await;
         assert!(counts(&stuck)[0] > 0, "{stuck:#?}");
         let status = cluster

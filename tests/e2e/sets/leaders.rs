@@ -1,7 +1,7 @@
-//! That all hosts decide by one set, and in the end by the newest: whenever a leader is killed, of whatever version it is, however fast
-//! updates come, and whatever becomes of their sources.
+//! All hosts use one set, and finally the newest: even if a leader is killed at any time, whatever its version, however fast updates
+//! arrive, and even if their sources change or disappear.
 //!
-//! On an API server alone: what a promotion comes to shows in objects, in what each host says of itself, and in what makes pods.
+//! Only on an API server: objects, the hosts' metrics and pod templates show the effects of a promotion.
 
 use super::{
     APPROVED, LABEL, LABELS, annotate, bring, by_itself, decides, digest, is, label, message, next, recorded, set_that, sets_are_seen,
@@ -37,11 +37,11 @@ use tokio::task::JoinHandle;
 struct Version {
     bytes: Vec<u8>,
     digest: String,
-    /// What it makes of the label of pods.
+    /// The value of the pods' label with it.
     carried: &'static str,
 }
 
-/// So many versions, each of other bytes. What one makes of pods is never what the one before it makes of them.
+/// Versions with different bytes. Consecutive versions change pods differently.
 fn versions(number: usize) -> Vec<Version> {
     let kinds = [(plugin_bytes(LABELS), "4711"), (next(), "centre-4711")];
     let version = |number: usize| {
@@ -57,7 +57,7 @@ fn brings(set: &PolicySet, version: &Version) -> bool {
     set.spec.plugins.iter().any(|plugin| plugin.digest == version.digest)
 }
 
-/// A service whose pods carry what the plugin says, once its Deployment is there.
+/// A service whose pods get the plugin's label, once its Deployment exists.
 async fn service(cluster: &PolicyCluster) -> Space<'_> {
     let space = Space::bare(cluster, "leaders").await;
     label(&space, json!({LABEL: "4711"})).await;
@@ -66,13 +66,13 @@ async fn service(cluster: &PolicyCluster) -> Space<'_> {
     space
 }
 
-/// What the pods of that service are to carry.
+/// The label in that service's pod template.
 async fn carried(space: &Space<'_>) -> Option<String> {
     let deployment = space.get(&DEPLOYMENT, "a-kserve").await;
     deployment["spec"]["template"]["metadata"]["labels"][LABEL].as_str().map(str::to_owned)
 }
 
-/// A host that shares nothing with others but the cluster.
+/// A host that shares only the cluster with other hosts.
 async fn host<'a>(cluster: &'a PolicyCluster, cache: &str) -> Host<'a> {
     let cache = cluster.folder(cache);
     let host = Host::start(cluster, &["--cache", cache.to_str().unwrap()]).await;
@@ -84,7 +84,7 @@ pub(crate) fn leads(host: &Host<'_>) -> bool {
     host.get("/metrics").is_ok_and(|(_, metrics)| metrics.contains("\npointsman_leader 1\n"))
 }
 
-/// The digest of the set that decides in a host, as it tells itself.
+/// The digest of the set that is active in a host, by the host's metrics.
 fn decides_in(host: &Host<'_>) -> Option<String> {
     let (_, metrics) = host.get("/metrics").ok()?;
     let line = metrics.lines().find(|line| line.starts_with("pointsman_policy_set_info{"))?;
@@ -95,18 +95,18 @@ async fn all_sets(client: &Client) -> Vec<PolicySet> {
     Api::<PolicySet>::all(client.clone()).list(&ListParams::default()).await.unwrap().items
 }
 
-/// What is told of what decides, by all who tell it.
+/// The active set, by everything that reports it.
 #[derive(Debug)]
 struct Told {
     record: ActiveRecord,
     /// The digests of the sets that are active, and of those that are candidates.
     active: Vec<String>,
     candidates: Vec<String>,
-    /// The digest of the set that decides in each host.
+    /// The digest of the active set of each host.
     hosts: Vec<Option<String>>,
-    /// What pods are to carry.
+    /// The label in the pod template.
     carried: Option<String>,
-    /// How many sets there are, and how many revisions of the plugin.
+    /// The number of sets, and of the plugin's revisions.
     sets: usize,
     revisions: usize,
 }
@@ -129,19 +129,19 @@ impl Told {
         }
     }
 
-    /// Whether all tell of one set, and of no other.
+    /// Whether all report the same set.
     fn of_one(&self) -> bool {
         let decides = &self.record.digest;
         self.active == [decides.as_str()] && self.hosts.iter().all(|told| told.as_ref() == Some(decides))
     }
 
-    /// Whether it is a version that decides, and that has made what runs.
+    /// Whether a version is active and its effect is applied.
     fn decides(&self, version: &Version) -> bool {
         self.record.plugins.get("labels").is_some_and(|plugin| plugin.active.digest == version.digest)
             && self.carried.as_deref() == Some(version.carried)
     }
 
-    /// Whether nothing is left but what is in use and what is kept to go back to: ten sets, and five revisions.
+    /// Whether only the objects in use and those for a rollback exist: ten sets, and five revisions.
     fn is_tidy(&self) -> bool {
         let formers = self.record.formers.len();
         let (sets_in_use, revisions_in_use) = (1 + formers + self.candidates.len(), 2 + formers + self.candidates.len());
@@ -149,7 +149,7 @@ impl Told {
     }
 }
 
-/// Waits until all tell of one set, and it is as expected.
+/// Waits until all report the same set, and it is as expected.
 async fn agree(space: &Space<'_>, hosts: &[Host<'_>], what: &str, expected: impl Fn(&Told) -> bool) {
     let last = LastSeen::default();
     eventually(what, async || {
@@ -160,7 +160,8 @@ async fn agree(space: &Space<'_>, hosts: &[Host<'_>], what: &str, expected: impl
     .await;
 }
 
-/// The writes of a promotion, in their order: what each is, and how the API server knows it. NEW is the digest of the newest bytes.
+/// The writes of a promotion in their order: each with its name and a CEL expression that detects it. NEW is the digest of the newest
+/// bytes.
 const WRITES: [(&str, &str); 8] = [
     ("revision", "variables.name.startsWith('pointsman-revision-')"),
     ("set", "variables.does == 'CREATE policysets' && variables.brings"),
@@ -172,16 +173,16 @@ const WRITES: [(&str, &str); 8] = [
     ("status of the active set", "variables.does == 'UPDATE policysets' && variables.brings && object.status.phase == 'Active'"),
 ];
 
-/// The name of the policy that refuses writes, and of what is asked for to know whether it does.
+/// The name of the policy that rejects writes, and of the object that probes it.
 const NO_FURTHER: &str = "no-further";
 
-/// What is said where a write is refused.
+/// The message of a rejected write.
 fn refusal(step: usize) -> String {
     format!("the test refuses write {step}, the {}", WRITES[step].0)
 }
 
-/// Makes the API server refuse one of these writes, and those that come after it: whoever promotes the version gets so far and no further,
-/// whatever it makes of a refusal.
+/// Configures the API server to reject one of these writes and all later ones: a host that promotes the version gets up to this write and
+/// no further, even if it continues after the rejection.
 async fn refuse_from(cluster: &PolicyCluster, step: usize, version: &Version) {
     let of_version = |expression: &str| expression.replace("NEW", &version.digest);
     let refused = |(step, (_, write)): (usize, &(&str, &str))| {
@@ -218,7 +219,7 @@ async fn refuse_from(cluster: &PolicyCluster, step: usize, version: &Version) {
     goes_by_it(cluster, true).await;
 }
 
-/// Lets everything be written again.
+/// Accepts all writes again.
 async fn refuse_nothing(cluster: &PolicyCluster) {
     for kind in ["validatingadmissionpolicybinding", "validatingadmissionpolicy"] {
         cluster.kubectl(&["delete", kind, NO_FURTHER]).ok();
@@ -226,7 +227,7 @@ async fn refuse_nothing(cluster: &PolicyCluster) {
     goes_by_it(cluster, false).await;
 }
 
-/// Waits until the API server goes by that policy, or does so no more: it takes its time for either.
+/// Waits until the API server enforces that policy, or no longer does: both take a moment.
 async fn goes_by_it(cluster: &PolicyCluster, expected: bool) {
     let maps = Api::<ConfigMap>::namespaced(cluster.client().await, HOST_NAMESPACE);
     let metadata = ObjectMeta { name: Some(NO_FURTHER.to_owned()), ..ObjectMeta::default() };
@@ -253,12 +254,12 @@ async fn wherever_the_leader_is_killed_the_next_one_brings_the_newest_to_an_end(
         let leader = eventually("one leads", async || hosts.iter().position(leads)).await;
         refuse_from(&cluster, step, version).await;
         cluster.config_map("labels", &version.bytes).await;
-        // As text: to parse all of it again and again would take the time that the hosts need.
+        // Search the text: to parse all of it repeatedly would take CPU time that the hosts need.
         let refused = async || cluster.audit_lines().contains(&refusal(step)).then_some(());
         eventually("the leader comes to that write", refused).await;
         cluster.kill_part(&hosts.remove(leader).part).unwrap();
         refuse_nothing(&cluster).await;
-        // Else it would take its 15 s to run out: services/quiet.rs waits for that.
+        // Otherwise it takes 15 s to expire, which services/quiet.rs tests.
         cluster.kubectl(&["delete", "lease", "-n", HOST_NAMESPACE, "pointsman"]).ok();
         eventually("the other one leads", async || leads(&hosts[0]).then_some(())).await;
 
@@ -289,7 +290,7 @@ async fn an_older_host_does_not_undo_what_a_newer_one_brought() {
     };
     let decides = |engine: &Engine| engine.policies.active().member(NAME).map(|member| member.bound.digest.clone());
 
-    // A host that is newer by its number has the same built-ins: another one decides because it is pinned, as if the host had brought it.
+    // The newer host only differs in its version and has the same built-ins. So pin another revision, as if the host had shipped it.
     let newer = Engine::start_version(&cluster, "newer", &cluster.folder("newer"), NEWER).await;
     bring(&cluster, "other", &other, json!({})).await;
     let other = digest(&other);
@@ -299,7 +300,7 @@ async fn an_older_host_does_not_undo_what_a_newer_one_brought() {
     newer.stop().await;
     cluster.plugin(NAME, bound(json!({}))).await;
 
-    // It has looked at what the PolicyPlugin says now, and goes on to decide what changes.
+    // The older host has read the PolicyPlugin, and activates later changes.
     let older = Engine::start(&cluster, "older", &cluster.folder("older")).await;
     cluster.active(NAME, &other).await;
     let cost = plugin_bytes("pointsman-example-rust-cost");
@@ -311,7 +312,7 @@ async fn an_older_host_does_not_undo_what_a_newer_one_brought() {
     assert!(all_sets(&client).await.iter().all(|set| !is(set, PolicySetPhase::Candidate)), "it would undo it with somebody's word");
     older.stop().await;
 
-    // For one that is as new, what it brings is an update like others.
+    // For a host that isn't older, its own built-in is an ordinary update.
     let newer = Engine::start_version(&cluster, "newer-again", &cluster.folder("newer"), NEWER).await;
     cluster.active(NAME, &own).await;
     assert_eq!(decides(&newer).as_ref(), Some(&own));
@@ -319,17 +320,17 @@ async fn an_older_host_does_not_undo_what_a_newer_one_brought() {
     newer.stop().await;
 }
 
-/// How many updates come at once.
+/// The number of updates in a burst.
 const UPDATES: usize = 50;
 
-/// Brings versions as fast as the API server takes them.
+/// Pushes versions as fast as the API server accepts them.
 async fn push<'a>(cluster: &PolicyCluster, versions: impl Iterator<Item = &'a Version>) {
     for version in versions {
         cluster.config_map("labels", &version.bytes).await;
     }
 }
 
-/// Notes the bytes of the plugin that decide, one after the other, as the record tells them.
+/// Records the plugin's active bytes in their order, by the cluster's record.
 fn watch_record(client: Client) -> (Arc<Mutex<Vec<String>>>, JoinHandle<()>) {
     let seen = Arc::<Mutex<Vec<String>>>::default();
     let noted = Arc::clone(&seen);
@@ -354,7 +355,7 @@ async fn of_50_updates_in_ten_seconds_the_newest_decides_everywhere_and_the_othe
     let versions = versions(3 * UPDATES);
     let (seen, watching) = watch_record(space.0.client.clone());
 
-    // Each of them restarts pods, and may.
+    // Each of them restarts pods, within the limit.
     bring(&cluster, "labels", &versions[0].bytes, by_itself()).await;
     agree(&space, &hosts, "the first version decides", |told| told.decides(&versions[0])).await;
     let fiftieth = &versions[UPDATES];
@@ -362,7 +363,7 @@ async fn of_50_updates_in_ten_seconds_the_newest_decides_everywhere_and_the_othe
     let ended = |told: &Told| told.decides(fiftieth) && told.candidates.is_empty() && told.is_tidy();
     agree(&space, &hosts, "the newest decides, and little is left", ended).await;
 
-    // Each of them restarts pods, and waits for a word.
+    // Each of them restarts pods, and needs an approval.
     cluster.plugin_of_config_map("labels", json!({})).await;
     cluster.active("labels", &fiftieth.digest).await;
     let others: Vec<&Version> = versions[UPDATES + 1..].iter().filter(|version| version.carried != fiftieth.carried).collect();
@@ -376,7 +377,7 @@ async fn of_50_updates_in_ten_seconds_the_newest_decides_everywhere_and_the_othe
     let ended = |told: &Told| told.decides(newest) && told.candidates.is_empty();
     agree(&space, &hosts, "it decides once it is approved", ended).await;
 
-    // Nothing older has decided after something newer.
+    // No older version has become active after a newer one.
     let decided = eventually("the end is seen", async || {
         let seen = seen.lock().unwrap().clone();
         (seen.last() == Some(&newest.digest)).then_some(seen)
@@ -385,7 +386,7 @@ async fn of_50_updates_in_ten_seconds_the_newest_decides_everywhere_and_the_othe
     let place = |digest: &String| versions.iter().position(|version| version.digest == *digest).unwrap();
     let places: Vec<usize> = decided.iter().map(place).collect();
     assert!(places.is_sorted(), "{places:?}");
-    // Of what waited for a word the newest alone.
+    // Of those that needed an approval, only the newest became active.
     assert!(places.iter().all(|place| *place <= UPDATES || versions[*place].digest == newest.digest), "{places:?}");
     watching.abort();
     for host in hosts {
@@ -393,7 +394,7 @@ async fn of_50_updates_in_ten_seconds_the_newest_decides_everywhere_and_the_othe
     }
 }
 
-/// Waits until the set with a version waits for somebody's word.
+/// Waits until the set with a version needs an approval.
 async fn waits_with(cluster: &PolicyCluster, version: &Version) -> PolicySet {
     set_that(cluster, "the set with the version waits", |set| waits(set) && brings(set, version)).await
 }
@@ -407,13 +408,13 @@ async fn a_source_that_changes_or_goes_while_its_version_is_compared_or_waits_ne
     let former = set_that(&cluster, "a set decides", decides).await;
     let versions = versions(3);
 
-    // It has just been nominated, so that it is compared, or soon will be.
+    // It has just been nominated, so its comparison has begun or begins soon.
     bring(&cluster, "labels", &versions[0].bytes, json!({})).await;
     let first = set_that(&cluster, "the first version is nominated", |set| brings(set, &versions[0])).await;
     cluster.config_map("labels", &versions[1].bytes).await;
     let second = waits_with(&cluster, &versions[1]).await;
     turns(&cluster, &first, PolicySetPhase::Abandoned).await;
-    // It waits.
+    // This one needs an approval.
     cluster.config_map("labels", &versions[2].bytes).await;
     let third = waits_with(&cluster, &versions[2]).await;
     let gone = turns(&cluster, &second, PolicySetPhase::Abandoned).await;
@@ -423,7 +424,7 @@ async fn a_source_that_changes_or_goes_while_its_version_is_compared_or_waits_ne
     assert!(message(&gone).contains("reverted"), "{}", message(&gone));
     assert_eq!(cluster.refused("labels").await.0, "ConfigMapNotFound");
 
-    // What was abandoned can't be approved any more, also when it comes back.
+    // An abandoned set can't be approved, even if it becomes a candidate again.
     for set in [&first, &second, &third] {
         annotate(&cluster, set, &set.spec.digest);
     }

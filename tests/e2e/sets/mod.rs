@@ -1,5 +1,5 @@
-//! Policy sets end to end: what an update changes is told before it does, it waits where somebody's word is needed, and what was told is
-//! what happens.
+//! Policy sets end to end: the effect of an update is reported before it becomes active, an update waits if it needs an approval, and the
+//! prediction comes true.
 
 mod back;
 mod choices;
@@ -23,26 +23,26 @@ use pointsman_sandbox::digest::Digest;
 use pointsman_tests::{Host, PolicyCluster, TestCluster, eventually, example_plugin};
 use serde_json::{Value, json};
 
-/// The plugin that carries a label of the namespace to pods.
+/// The plugin that propagates a label of the namespace to pods.
 const LABELS: &str = "pointsman-example-rust-labels";
 
-/// The label that it carries, unless it is configured otherwise.
+/// The label that it propagates by default.
 const LABEL: &str = "cost-centre";
 
-/// The annotation by which a set is approved.
+/// The annotation that approves a set.
 const APPROVED: &str = "policy.pointsman.dev/approved";
 
-/// The next version of that plugin, which carries it to objects as well, with another value.
+/// The next version of that plugin, which also propagates the label to objects, with another value.
 fn next() -> Vec<u8> {
     std::fs::read(example_plugin(LABELS, "pointsman-example-rust-labels-next")).unwrap()
 }
 
-/// The digest of bytes as objects tell it.
+/// The digest of bytes, in the format of objects.
 fn digest(bytes: &[u8]) -> String {
     Digest::hash(bytes).to_string()
 }
 
-/// A host that has said which set decides.
+/// A host whose set is active.
 async fn start<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
     let host = Host::start(cluster, flags).await;
     host.ready().await;
@@ -50,24 +50,24 @@ async fn start<'a>(cluster: &'a PolicyCluster, flags: &[&str]) -> Host<'a> {
     host
 }
 
-/// By this an update gets active by itself, but not before it was compared.
+/// A strategy with which an update becomes active without an approval, but only after the comparison.
 fn by_itself() -> Value {
     json!({"strategy": {"type": "Guarded", "maxRestarting": "100%"}})
 }
 
-/// Brings a plugin: its bytes in a ConfigMap, and what its PolicyPlugin says beside that.
+/// Applies a plugin: its bytes in a ConfigMap, and its PolicyPlugin with `more`.
 async fn bring(cluster: &PolicyCluster, name: &str, bytes: &[u8], more: Value) {
     cluster.config_map(name, bytes).await;
     cluster.plugin_of_config_map(name, more).await;
 }
 
-/// Gives the namespace labels.
+/// Labels the namespace.
 pub(crate) async fn label(space: &Space<'_>, labels: Value) {
     let change = Patch::Merge(json!({"metadata": {"labels": labels}}));
     Api::<Namespace>::all(space.0.client.clone()).patch(&space.0.name, &PatchParams::default(), &change).await.unwrap();
 }
 
-/// Waits until there is a set as expected, and tells it.
+/// Waits for a set that is as expected, and returns it.
 pub(crate) async fn set_that(cluster: &PolicyCluster, what: &str, expected: impl Fn(&PolicySet) -> bool) -> PolicySet {
     let api = Api::<PolicySet>::all(cluster.client().await);
     let last = LastSeen::default();
@@ -80,7 +80,7 @@ pub(crate) async fn set_that(cluster: &PolicyCluster, what: &str, expected: impl
     .await
 }
 
-/// Approves the candidate that waits for an approval, as soon as there is one.
+/// Approves the candidate that needs an approval, as soon as there is one.
 pub(crate) async fn approve_waiting(cluster: &TestCluster) {
     eventually("a candidate waits for an approval", async || {
         let sets: Vec<PolicySet> = serde_json::from_str(&cluster.pointsman(&["policy", "history", "-o", "json"]).ok()).unwrap();
@@ -90,25 +90,25 @@ pub(crate) async fn approve_waiting(cluster: &TestCluster) {
     .await;
 }
 
-/// Waits until a set is where it is expected to be.
+/// Waits until a set is in this phase.
 async fn turns(cluster: &PolicyCluster, set: &PolicySet, phase: PolicySetPhase) -> PolicySet {
     let name = set.name_any();
     set_that(cluster, &format!("{name} is {phase:?}"), |set| set.name_any() == name && is(set, phase)).await
 }
 
-/// What decides, as the cluster's record has it.
+/// The cluster's record of the active set.
 async fn recorded(client: &Client) -> ActiveRecord {
     let maps = Api::<ConfigMap>::namespaced(client.clone(), HOST_NAMESPACE);
     ActiveRecord::from_config_map(&maps.get(record::NAME).await.unwrap()).unwrap()
 }
 
-/// Gives a set the annotation of an approval, as whoever has no command line does.
+/// Annotates a set with an approval, as a user without the command line would.
 fn annotate(cluster: &PolicyCluster, set: &PolicySet, digest: &str) {
     cluster.kubectl(&["annotate", "policyset", &set.name_any(), &format!("{APPROVED}={digest}"), "--overwrite"]).ok();
 }
 
-/// Waits until the host has seen all that was written to PolicySets so far: it makes the object of the active one anew, and hears of that
-/// by the same watch. Tells what came back.
+/// Waits until the host has seen all previous writes to PolicySets: it recreates the active set's deleted object, whose events come from
+/// the same watch. Returns the new object.
 async fn sets_are_seen(cluster: &PolicyCluster) -> PolicySet {
     let active = set_that(cluster, "a set decides", decides).await;
     cluster.kubectl(&["delete", "policyset", &active.name_any()]).ok();
@@ -128,7 +128,7 @@ pub(crate) fn decides(set: &PolicySet) -> bool {
     is(set, PolicySetPhase::Active)
 }
 
-/// Whether a candidate was compared, and now waits for somebody's word.
+/// Whether a candidate was compared and needs an approval.
 fn waits(set: &PolicySet) -> bool {
     is(set, PolicySetPhase::Candidate) && reason(set, "Shadowed") == "Compared" && reason(set, "Approved") == "Awaited"
 }
@@ -152,7 +152,7 @@ fn radius(set: &PolicySet) -> BlastRadius {
     status(set).blast_radius.unwrap()
 }
 
-/// How many subjects' pods restart, how many change otherwise, how many in their metadata alone, and how many fail.
+/// The numbers of subjects: those whose pods restart, those that change otherwise, those with changed metadata only, and those that fail.
 fn counts(set: &PolicySet) -> [i64; 4] {
     let BlastRadius { restarts, objects, metadata, failed, .. } = radius(set);
     [restarts, objects, metadata, failed]

@@ -1,5 +1,5 @@
-//! What is told of a set before it decides is what happens once it does, subject for subject: made-up changes of policies, one after the
-//! other, each held against what became of all objects.
+//! The predicted effect of a set is what happens once it is active, subject by subject: random changes of policies in sequence, each
+//! compared with the effect on all objects.
 
 use super::{LABEL, LABELS, digest, is, label, next, recorded, set_that, start};
 use crate::services::{LastSeen, Space, fixed, own_cluster, with_model};
@@ -20,13 +20,13 @@ use pointsman_tests::{PolicyCluster, condition, eventually, plugin_bytes, with_o
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An annotation that the built-in policy carries to objects and never to pods, for LLMInferenceServices where it is approved of.
+/// An annotation that the built-in policy propagates to objects and never to pods, for LLMInferenceServices only if it is approved.
 const OF_OBJECTS: &str = "ome.io/version";
 
-/// The service that is changed to know that the host has come to the end of its queue.
+/// The service whose change shows that the host has processed its queue.
 pub(super) const LAST: &str = "last";
 
-/// A seed, and how often something was drawn by it: the same seed is the same test.
+/// A random generator: a seed, and the number of draws so far.
 struct Dice {
     seed: u64,
     thrown: u64,
@@ -47,16 +47,16 @@ impl Dice {
 /// A change of policies.
 #[derive(Debug)]
 enum Change {
-    /// A PolicyPlugin is made, or says something else.
+    /// A PolicyPlugin is created or changed.
     Bound(&'static str, Value),
     /// A PolicyPlugin is deleted.
     Deleted(&'static str),
-    /// The label plugin's bytes are others, and do the same.
+    /// The label plugin gets other bytes with the same behaviour.
     Bytes(usize),
 }
 
 impl Change {
-    /// Draws one, where these PolicyPlugins are there beside the built-in ones.
+    /// Draws a change, given the existing PolicyPlugins without the built-in ones.
     fn drawn(dice: &mut Dice, there: &BTreeSet<&'static str>) -> Self {
         match dice.below(10) {
             0..=3 => Self::of_plugin(dice, there, "labels"),
@@ -87,7 +87,7 @@ impl Change {
         Self::Bound(name, spec.into())
     }
 
-    /// A built-in stays where it is: only its configuration changes.
+    /// A change of a built-in, which only changes its configuration.
     fn of_builtin(name: &'static str, config: &Value) -> Self {
         let mut spec = json!({"source": {"builtin": {"name": name}}, "order": 0, "strategy": wide()});
         if !config.is_null() {
@@ -97,12 +97,12 @@ impl Change {
     }
 }
 
-/// A strategy by which anything gets active, and what it changes is told before.
+/// A strategy that activates any change, after its effect was reported.
 fn wide() -> Value {
     json!({"type": "Guarded", "maxChanged": "100%", "maxRestarting": "100%"})
 }
 
-/// Whom a plugin is asked about.
+/// The possible selections of a plugin's subjects.
 fn selections() -> [Option<Value>; 6] {
     [
         None,
@@ -114,7 +114,7 @@ fn selections() -> [Option<Value>; 6] {
     ]
 }
 
-/// How the built-in policy for labels and annotations may be configured.
+/// The possible configurations of the built-in policy for labels and annotations.
 fn carrying() -> [Value; 8] {
     [
         json!({}),
@@ -128,7 +128,7 @@ fn carrying() -> [Value; 8] {
     ]
 }
 
-/// How the built-in policy for pods may be configured.
+/// The possible configurations of the built-in policy for pods.
 fn templating() -> [Value; 5] {
     [
         json!({}),
@@ -139,16 +139,16 @@ fn templating() -> [Value; 5] {
     ]
 }
 
-/// An object by its kind and name, and what is said of it.
+/// Objects by kind and name.
 type Objects = BTreeMap<String, Value>;
 
 /// The objects of each subject.
 pub(super) type Made = BTreeMap<String, Objects>;
 
-/// What becomes of subjects: those that aren't in it stay as they are.
+/// The effect per subject; unchanged subjects are absent.
 pub(super) type Effects = BTreeMap<String, String>;
 
-/// An object without what controllers and the API server note of it.
+/// An object without fields that controllers and the API server add.
 fn desired(object: DynamicObject) -> Value {
     let DynamicObject { metadata, mut data, .. } = object;
     if let Some(fields) = data.as_object_mut() {
@@ -159,13 +159,13 @@ fn desired(object: DynamicObject) -> Value {
     json!({"labels": metadata.labels, "annotations": annotations, "rest": data})
 }
 
-/// The kinds of which there may be objects that are made for a subject.
+/// The kinds that a subject can own.
 fn kinds() -> Vec<&'static Resource> {
     let served = |resource: &&'static Resource| resource.neighbour.is_none() || **resource == LEADER_WORKER_SET;
     ALL.iter().copied().filter(|resource| resource.namespaced && **resource != POD).filter(served).collect()
 }
 
-/// All objects that were made for the subjects in these namespaces.
+/// All objects of the subjects in these namespaces.
 pub(super) async fn made(spaces: &[Space<'_>]) -> Made {
     let ours = ListParams::default().labels(SUBJECT_KIND);
     let mut made = Made::new();
@@ -183,7 +183,7 @@ pub(super) async fn made(spaces: &[Space<'_>]) -> Made {
     made
 }
 
-/// What pods are made from.
+/// The pod template.
 fn template(object: &Value) -> Option<&Value> {
     ["/rest/spec/leaderWorkerTemplate", "/rest/spec/template"].iter().find_map(|path| object.pointer(path))
 }
@@ -192,7 +192,7 @@ fn without_metadata(objects: &Objects) -> BTreeMap<&String, &Value> {
     objects.iter().map(|(name, object)| (name, &object["rest"])).collect()
 }
 
-/// What has become of one subject, in the words of a report.
+/// The effect on one subject, in the words of a report.
 fn effect(before: &Objects, after: &Objects) -> Option<&'static str> {
     let restarts = before.iter().any(|(name, was)| template(was).is_some() && after.get(name).and_then(template) != template(was));
     if restarts {
@@ -204,7 +204,7 @@ fn effect(before: &Objects, after: &Objects) -> Option<&'static str> {
     }
 }
 
-/// What has become of all of them.
+/// The effect on all subjects.
 pub(super) fn effects(before: &Made, after: &Made) -> Effects {
     let none = Objects::new();
     let subjects: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
@@ -215,14 +215,14 @@ pub(super) fn effects(before: &Made, after: &Made) -> Effects {
     effects.collect()
 }
 
-/// What a set's report says of the subjects in these namespaces.
+/// The effects on the subjects in these namespaces, by a set's report.
 pub(super) fn foretold(cluster: &PolicyCluster, set: &str, spaces: &[Space<'_>]) -> Effects {
     let told: Value = serde_json::from_str(&cluster.pointsman(&["policy", "history", set, "-o", "json"]).ok()).unwrap();
     let report = &told["report"];
     let changed = report["changed"].as_array().unwrap_or_else(|| panic!("there is no report: {told:#}"));
     assert_eq!(report["omitted"], 0, "{told:#}");
     let text = |changed: &Value, field: &str| changed[field].as_str().unwrap().to_owned();
-    // What would be chosen next is no object's business.
+    // A next choice affects no object.
     let seen = changed.iter().filter(|changed| changed["effect"] != "Choice");
     let ours = seen.filter(|changed| spaces.iter().any(|space| changed["namespace"] == space.0.name.as_str()));
     let effects = ours.map(|changed| {
@@ -232,7 +232,7 @@ pub(super) fn foretold(cluster: &PolicyCluster, set: &str, spaces: &[Space<'_>])
     effects.collect()
 }
 
-/// Makes a change, and waits until the host has made of it whatever it makes of it.
+/// Makes a change, and waits until the host has processed it.
 async fn carry_out(cluster: &PolicyCluster, client: &Client, change: &Change, there: &mut BTreeSet<&'static str>) {
     match change {
         Change::Bound(name, spec) => {
@@ -255,8 +255,8 @@ async fn carry_out(cluster: &PolicyCluster, client: &Client, change: &Change, th
     }
 }
 
-/// Waits until the host is through with all that it had to look at so far. It works on one service at a time, in the order in which they
-/// queue up, so that whoever comes last is looked at last. Twice: the first time it may have stood in the queue already, before others.
+/// Waits until the host has processed its queue. It works on one service at a time, in the queue's order, so a service that is queued last
+/// is processed last. Twice, because the first time the service may already have been in the queue, before others.
 pub(super) async fn is_through(last: &Space<'_>, times: &mut u32) {
     for _ in 0..2 {
         *times += 1;
@@ -267,10 +267,10 @@ pub(super) async fn is_through(last: &Space<'_>, times: &mut u32) {
     }
 }
 
-/// A service: its kind, its name, and which namespace it is in.
+/// A service: its kind, its name, and the index of its namespace.
 pub(super) type Served = (&'static Resource, String, usize);
 
-/// Makes services of all sorts: of both kinds, in both namespaces, with and without what the plugins go by.
+/// Creates various services: of both kinds, in both namespaces, with and without the attributes that the plugins read.
 pub(super) async fn serve(spaces: &[Space<'_>], number: usize) -> Vec<Served> {
     let mut served = Vec::new();
     for at in 0..number {
@@ -283,7 +283,7 @@ pub(super) async fn serve(spaces: &[Space<'_>], number: usize) -> Vec<Served> {
         }
         let model = json!({"uri": "hf://example/llama"});
         let (kind, spec) = match at % 5 {
-            // An autoscaler says how many pods there are.
+            // An autoscaler owns the number of pods.
             0 => (&INFERENCE_SERVICE, with_model(json!({}))),
             1 | 2 => (&INFERENCE_SERVICE, with_model(json!({"engine": fixed(1)}))),
             // A group of two pods.
@@ -305,7 +305,7 @@ pub(super) async fn are_ready(spaces: &[Space<'_>], served: &[Served]) {
     }
 }
 
-/// A namespace for services of OME, with a cheaper runtime beside the one that they have.
+/// A namespace for InferenceServices, with a cheaper runtime in addition to their own.
 pub(super) async fn furnished(cluster: &PolicyCluster, labels: Value) -> Space<'_> {
     const PRICE: &str = "cost.example.com/per-hour";
     let space = Space::on(cluster, "oracle").await;
@@ -319,7 +319,7 @@ pub(super) async fn furnished(cluster: &PolicyCluster, labels: Value) -> Space<'
 async fn what_is_predicted_is_what_happens() {
     let full = pointsman_tests::is_full();
     let (changes, number) = if full { (200, 100) } else { (12, 20) };
-    // By default one with which all sorts of changes come early.
+    // With the default seed, all kinds of changes come early.
     let seed = std::env::var("POINTSMAN_TEST_SEED").map_or(490, |seed| seed.parse().unwrap());
     let mut dice = Dice { seed, thrown: 0 };
     let at = LastSeen::default();
@@ -327,7 +327,7 @@ async fn what_is_predicted_is_what_happens() {
 
     let cluster = PolicyCluster::from_cluster(own_cluster(Some(&["lws"])));
     let client = cluster.client().await;
-    // All restarts at once, and one service after the other.
+    // Restart everything at once, and process one service after the other.
     let host = start(&cluster, &["--pace", "0", "--workers", "1"]).await;
     let search = furnished(&cluster, json!({LABEL: "4711", "team": "search"})).await;
     let spaces = [search, furnished(&cluster, json!({LABEL: "815"})).await];
@@ -366,7 +366,7 @@ async fn what_is_predicted_is_what_happens() {
             (happened == predicted).then_some(())
         })
         .await;
-        // And nothing else.
+        // Nothing else has changed.
         is_through(&last, &mut times).await;
         let after = made(&spaces).await;
         assert_eq!(effects(&before, &after), predicted, "{what}");

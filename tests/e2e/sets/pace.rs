@@ -1,4 +1,4 @@
-//! How a change comes to the services: so many at once, no further than to the first that fails, and back again.
+//! The rollout of a change to the services: a limited number at once, only up to the first failure, and back again.
 
 use super::{LABEL, LABELS, has, label, message, radius, reason, set_that, start, status, waits};
 use crate::services::{AGENT, Space, condition as told, fixed, own_cluster, with_model};
@@ -54,13 +54,13 @@ async fn running(space: &Space<'_>) -> Running {
         .collect()
 }
 
-/// Watches how many Deployments replace pods at once, and notes the most and in which order they began.
+/// Observes how many Deployments replace pods at once, and records the maximum and the order in which they began.
 #[derive(Default)]
 struct Rolling {
     now: BTreeSet<String>,
     most: usize,
     began: Vec<String>,
-    /// One that has failed hangs until it goes back, and is nobody's turn.
+    /// The failed Deployment is stuck until the rollback, and doesn't occupy a slot.
     hangs: Option<String>,
 }
 
@@ -107,7 +107,7 @@ async fn all_ready(space: &Space<'_>, count: usize) {
     .await;
 }
 
-/// The services that wait for their turn.
+/// The queued services.
 async fn waiting(space: &Space<'_>) -> BTreeSet<String> {
     let services = services(space).await;
     let waiting = services.iter().filter(|service| told(service, "Applied")["reason"] == "WaitingForTurn");
@@ -127,7 +127,7 @@ fn of_service(deployment: &str) -> &str {
 const OME: usize = 150;
 const LLM: usize = 50;
 
-/// The services that the plugin is asked about, in the order in which they get their turns: 22 of OME's and 8 of KServe's.
+/// The services that the plugin is called for, in the order of the rollout: 22 InferenceServices and 8 LLMInferenceServices.
 fn golden() -> Vec<String> {
     let ome = (0..OME).step_by(7).map(|number| format!("chat-{number:03}"));
     ome.chain((1..=8).map(|number| format!("llama-{:02}", number * 6))).collect()
@@ -159,7 +159,7 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
     let former = set_that(&cluster, "a set decides", super::decides).await;
     let before = running(&space).await;
 
-    // What it would do is told, and it waits.
+    // The effect is reported, and the set waits.
     cluster.config_map("cost-centre", &plugin_bytes(LABELS)).await;
     let matching = json!({"match": {"objectSelector": {"matchLabels": {"tier": "gold"}}}});
     cluster.plugin_of_config_map("cost-centre", matching).await;
@@ -168,7 +168,7 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
     names_those(&candidate, &golden);
     assert_eq!(running(&space).await, before, "nothing has changed yet");
 
-    // It rolls, until the 7th fails.
+    // The rollout runs until the 7th service fails.
     let seventh = golden[6].as_str();
     let pods_of_it = BTreeMap::from([("serving.ome.io/inferenceservice", seventh)]);
     cluster.behave("the-7th-fails", &space.0.name, &pods_of_it, Behaviour::Crash).unwrap();
@@ -177,7 +177,7 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
     cluster.pointsman(&["policy", "approve", &name]).ok();
     let stopped = set_that(&cluster, "it has stopped", |set| set.name_any() == name && reason(set, "RolledOut") == "Paused").await;
     assert!(message(&stopped).contains(&format!("/{seventh} failed to restart")), "{}", message(&stopped));
-    // Whoever had a turn besides ends it, and all others wait and say so.
+    // A service that was restarting at the same time completes, and all others are queued and report it.
     let rolled: BTreeSet<String> = eventually("the 7th alone is at it, and those that aren't through wait", async || {
         let now: Vec<String> = rolling.lock().unwrap().now.iter().map(|name| of_service(name).to_owned()).collect();
         let rolled: BTreeSet<String> = touched(&before, &running(&space).await).iter().map(|name| of_service(name).to_owned()).collect();
@@ -202,7 +202,7 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
         assert!(began.iter().take(2).all(|name| first(7).contains(name)) && began.iter().all(|name| rolled.contains(name)), "{began:?}");
     }
 
-    // Back to what was: those that were touched, and no other.
+    // The rollback only affects the services that were changed.
     cluster.pointsman(&["policy", "rollback"]).ok();
     cluster.behave_normally("the-7th-fails").unwrap();
     set_that(&cluster, "all are back", |set| {
@@ -218,7 +218,7 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
             assert_eq!(now.unwrap(), generation.unwrap() + 2, "{name} went there and back");
             assert_eq!(pods_now.len(), 1, "{name}");
             assert!(sets_now.is_superset(sets) && sets_now.len() == 2, "{name} went back to the ReplicaSet that it had: {sets_now:?}");
-            // The pod of the former revision served all the time.
+            // The pod of the previous revision served all the time.
             assert!(of_service(name) != seventh || pods_now == pods, "{name}: {pods:?} {pods_now:?}");
         } else {
             assert_eq!((now, pods_now), (generation, pods), "{name} wasn't touched");
@@ -228,10 +228,10 @@ async fn of_200_services_30_wait_and_are_named_roll_two_at_a_time_stop_at_the_7t
     let carry = space.api(&DEPLOYMENT).list(&ListParams::default()).await.unwrap();
     assert!(carry.items.iter().all(|it| it.data.pointer(&format!("/spec/template/metadata/labels/{LABEL}")).is_none()));
     assert!(waiting(&space).await.is_empty());
-    // The API server has seen the same: of Deployments the host has written those alone.
+    // The audit log shows the same: the host has written only the Deployments of these services.
     assert_eq!(written(&cluster.requests()[asked..], &space).iter().map(String::as_str).collect::<BTreeSet<_>>(), rolled);
 
-    // As long as that set is held nothing is nominated; then the same waits for a word again.
+    // While that set is held, nothing is nominated. Later the same set needs an approval again.
     cluster.status("cost-centre", "it is held", |status| told_reason(status) == "Held").await;
     cluster.pointsman(&["policy", "resume"]).ok();
     let again = set_that(&cluster, "it waits again", |set| waits(set) && has(set, "cost-centre")).await;
@@ -277,7 +277,7 @@ async fn an_edit_of_a_runtime_comes_to_one_after_the_other_through_a_pause_and_a
     let set = set_that(&cluster, "a set decides", super::decides).await;
     let (rolling, watching) = watch_rolling(&space);
 
-    // Nobody gets a turn, whoever leads.
+    // No service may restart, even under another leader.
     cluster.pointsman(&["policy", "pause", "--reason", "the night shift looks first"]).ok();
     let image = |version: u32| json!({"spec": {"engineConfig": {"runner": {"name": "ome-container", "image": format!("example.com/engine:{version}")}}}});
     space.patch(&SERVING_RUNTIME, "runtime", image(2)).await;
@@ -287,7 +287,7 @@ async fn an_edit_of_a_runtime_comes_to_one_after_the_other_through_a_pause_and_a
     assert!(message(&paused).contains("the night shift looks first"), "{}", message(&paused));
     host.stop();
     let host = start(&cluster, &["--pace", "1"]).await;
-    // An edit of one's own needs no turn.
+    // A user's own edit isn't queued.
     space.change("d", json!({"engine": {"runner": {"name": "ome-container", "env": [{"name": "X", "value": "1"}]}}})).await;
     space.ready("d").await;
     eventually("the others still wait", async || (waiting(&space).await == ["a", "b", "c"].map(str::to_owned).into()).then_some(())).await;

@@ -1,6 +1,6 @@
-//! Sets that wait, that need no word, that are given up, and that outlive hosts and sources.
+//! Sets that wait, that need no approval, that are abandoned, and that survive restarts and changes of their sources.
 //!
-//! Most of it is on an API server alone: what is asked of pods shows in what makes them, whether there are any or not.
+//! Mostly only on an API server: pod templates show the effects on pods, even if there are none.
 
 use super::{
     LABEL, LABELS, annotate, bring, counts, decides, digest, has, is, label, message, next, radius, reason, set_that, sets_are_seen, start,
@@ -22,20 +22,20 @@ use pointsman_tests::{Host, PolicyCluster, condition, eventually, plugin_bytes};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// An annotation that the built-in policy carries to objects and never to pods, if it is approved of.
+/// An annotation that the built-in policy propagates to objects and never to pods, if it is approved.
 const OF_OBJECTS: &str = "ome.io/version";
 
-/// The services that the plugin is asked about.
+/// Selects the services that the plugin is called for.
 fn gold() -> Value {
     json!({"objectSelector": {"matchLabels": {"tier": "gold"}}})
 }
 
-/// The metadata of a golden service, or of another.
+/// The metadata of a golden service, or of another one.
 fn tier(gold: bool) -> Value {
     if gold { json!({"labels": {"tier": "gold"}, "annotations": {OF_OBJECTS: "7"}}) } else { json!({"labels": {"tier": "silver"}}) }
 }
 
-/// What shows whatever is done to a Deployment: its generation, its labels, and the names of its ReplicaSets.
+/// The parts of a Deployment that show every change: its generation, its labels, and the names of its ReplicaSets.
 type Workload = (Option<i64>, BTreeMap<String, String>, BTreeSet<String>);
 
 async fn workloads(space: &Space<'_>) -> BTreeMap<String, Workload> {
@@ -55,7 +55,7 @@ async fn workloads(space: &Space<'_>) -> BTreeMap<String, Workload> {
     deployments.items.into_iter().map(workload).collect()
 }
 
-/// The services whose pods are to carry the label, each with its value.
+/// The services whose pod template has the label, each with its value.
 async fn marked(space: &Space<'_>) -> BTreeMap<String, String> {
     let deployments = space.api(&DEPLOYMENT).list(&ListParams::default()).await.unwrap();
     let value = |deployment: DynamicObject| {
@@ -69,20 +69,20 @@ fn all_marked(services: &[&str], value: &str) -> BTreeMap<String, String> {
     services.iter().map(|service| ((*service).to_owned(), value.to_owned())).collect()
 }
 
-/// Waits until the pods of these services, and of no others, are to carry the label with this value.
+/// Waits until the pod templates of exactly these services have the label with this value.
 async fn carry(space: &Space<'_>, services: &[&str], value: &str) {
     let expected = all_marked(services, value);
     eventually(&format!("{services:?} carry {value}"), async || (marked(space).await == expected).then_some(())).await;
 }
 
-/// How many times a host has looked at a service.
+/// The number of reconciles of a host.
 fn looks(host: &Host<'_>) -> u64 {
     let Ok((_, metrics)) = host.get("/metrics") else { return 0 };
     let counts = metrics.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total"));
     counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// A namespace with a cost centre and LLMInferenceServices, each golden or not, once their Deployments are there.
+/// A namespace with a cost centre and LLMInferenceServices, each golden or not, once their Deployments exist.
 async fn services<'a>(cluster: &'a PolicyCluster, names: &[(&str, bool)]) -> Space<'a> {
     let space = Space::bare(cluster, "sets").await;
     label(&space, json!({LABEL: "4711"})).await;
@@ -102,7 +102,7 @@ fn approve(cluster: &PolicyCluster, set: &PolicySet) {
     assert!(said.contains(&format!("active    {name}")), "{said}");
 }
 
-/// A service, what it becomes, and whether the plugin is asked about it.
+/// A service, its Deployment, and whether the plugin is called for it.
 const SERVED: [(&Resource, &str, &str, bool); 10] = [
     (&INFERENCE_SERVICE, "chat-0", "chat-0-engine", false),
     (&INFERENCE_SERVICE, "chat-1", "chat-1-engine", true),
@@ -135,7 +135,7 @@ async fn all_serve(space: &Space<'_>) {
     }
 }
 
-/// What a rollout to pods with the label has come to, once it has.
+/// Whether the rollout of pods with the label is complete.
 fn rolled_out(deployment: &Value) -> bool {
     let (status, labels) = (&deployment["status"], &deployment["spec"]["template"]["metadata"]["labels"]);
     let one = |field: &str| status[field] == 1;
@@ -146,7 +146,7 @@ fn rolled_out(deployment: &Value) -> bool {
         && one("availableReplicas")
 }
 
-/// What is told of a set that waits: by its status, by kubectl, and by the command line.
+/// A set that needs an approval names its subjects: in its status, in kubectl, and on the command line.
 fn names_them(cluster: &PolicyCluster, namespace: &str, set: &PolicySet) {
     let name = set.name_any();
     let golden: BTreeSet<String> = SERVED
@@ -171,7 +171,7 @@ fn names_them(cluster: &PolicyCluster, namespace: &str, set: &PolicySet) {
     let row: Vec<&str> = table.lines().find(|line| line.contains(&name)).unwrap().split_whitespace().collect();
     assert_eq!((row[2], &row[4..8]), ("Candidate", &["3", "0", "0", "0"][..]), "{table}");
     assert!(table.lines().any(|line| line.contains("Active")), "{table}");
-    // By its number, which is all that people have to say.
+    // By its number, which is enough to refer to a set.
     let number = row[0].trim_start_matches('#');
     let told = history(&[number, "--subjects"]);
     assert!(told.contains(&name), "{told}");
@@ -193,7 +193,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
     let former = set_that(&cluster, "a set decides", decides).await;
     let before = workloads(&space).await;
 
-    // How it is bound is there before its bytes are: nothing else says whom it is asked about.
+    // The PolicyPlugin exists before its bytes, because only it has the match.
     cluster.plugin_of_config_map("cost-centre", json!({"match": gold()})).await;
     assert_eq!(cluster.refused("cost-centre").await.0, "ConfigMapNotFound");
     let plugin = plugin_bytes(LABELS);
@@ -203,7 +203,7 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
     cluster.pointsman(&[&push[..], &["--wait", "0"]].concat()).ok();
     let set = set_that(&cluster, "the set with the plugin waits", |set| waits(set) && has(set, "cost-centre")).await;
     let name = set.name_any();
-    // Once more, by somebody who wants to know what becomes of it.
+    // Push it again, this time with the default wait.
     let said = cluster.pointsman(&push);
     assert_eq!(said.code, Some(2), "{said:?}");
     assert!(said.stdout.contains("isn't active yet") && said.stdout.contains(&name), "{said:?}");
@@ -273,7 +273,7 @@ async fn a_waiting_candidate_is_rebuilt_over_an_immediate_change_and_needs_its_a
     let first = set_that(&cluster, "the set with the labels waits", |set| waits(set) && has(set, "labels")).await;
     assert_eq!(counts(&first), [2, 0, 0, 0]);
 
-    // A plugin that judges runtimes is active at once, unless somebody says otherwise.
+    // A plugin that ranks runtimes is active at once by default.
     let cost = plugin_bytes("pointsman-example-rust-cost");
     bring(&cluster, "cost", &cost, json!({})).await;
     cluster.active("cost", &digest(&cost)).await;
@@ -292,7 +292,7 @@ async fn a_waiting_candidate_is_rebuilt_over_an_immediate_change_and_needs_its_a
     let told = |status: &_| condition(status, "Ready").is_some_and(|(_, reason, why)| reason == "ApprovalNeeded" && why.contains(&name));
     cluster.status("labels", "it waits for the approval of the other set", told).await;
 
-    // What was approved was another set.
+    // The approved digest is that of another set.
     annotate(&cluster, &second, &first.spec.digest);
     let active_still = sets_are_seen(&cluster).await;
     assert_eq!(active_still.spec.digest, active.spec.digest);
@@ -306,7 +306,7 @@ async fn a_waiting_candidate_is_rebuilt_over_an_immediate_change_and_needs_its_a
     host.stop();
 }
 
-/// Waits until a PolicyPlugin says why its newest version doesn't decide, and tells the sentence.
+/// Waits until a PolicyPlugin's condition gives this reason why its newest version isn't active, and returns the message.
 async fn held(cluster: &PolicyCluster, plugin: &str, reason: &str) -> String {
     let so = |status: &_| condition(status, "Ready").is_some_and(|(is, why, _)| is == "False" && why == reason);
     let (.., why) = condition(&cluster.status(plugin, reason, so).await, "Ready").unwrap();
@@ -330,7 +330,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     assert_eq!((radius(&set).subjects, counts(&set), reason(&set, "Approved").as_str()), (4, [1, 0, 0, 0], "NotNeeded"));
     carry(&space, &["a"], "4711").await;
 
-    // One more than may be, and then as many: the set is the same, whatever its bounds are.
+    // First one more than the limit, then exactly the limit: the limits don't change the set.
     cluster.plugin_of_config_map("labels", json!({"strategy": guarded(json!({"maxRestarting": "50%"}))})).await;
     let why = held(&cluster, "labels", "ApprovalNeeded").await;
     assert!(why.contains("the pods of 3 subjects would restart; the limit is 2"), "{why}");
@@ -342,7 +342,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     let all = ["a", "b", "c", "d"];
     carry(&space, &all, "4711").await;
 
-    // What restarts nobody is bounded apart.
+    // Subjects that don't restart have their own limit.
     let carries = |bounds: Value| {
         let source = json!({"builtin": {"name": "metadata-propagation"}});
         let config = json!({"llmInferenceService": {"approvedAnnotations": [OF_OBJECTS]}});
@@ -359,7 +359,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     let now = space.becomes(&DEPLOYMENT, "a-kserve", "it has the annotation", carried).await;
     assert_eq!(now["spec"]["template"]["metadata"]["annotations"][OF_OBJECTS], Value::Null);
 
-    // What is only tried isn't active, whatever somebody says of it.
+    // A set that is only tried never becomes active, even if it is approved.
     let next = next();
     bring(&cluster, "next", &next, json!({"strategy": {"type": "Shadow"}})).await;
     let why = held(&cluster, "next", "OnlyTried").await;
@@ -382,7 +382,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     host.stop();
 }
 
-/// The version of the whole report of a set: another one if it is written again.
+/// The resource version of a set's report, which changes if the report is written again.
 async fn report_version(cluster: &PolicyCluster, set: &PolicySet) -> Option<String> {
     let maps = Api::<ConfigMap>::namespaced(cluster.client().await, HOST_NAMESPACE);
     maps.get(&reports::config_map_name(&set.spec.digest)).await.unwrap().resource_version()
@@ -409,7 +409,7 @@ async fn a_report_survives_a_restart_of_the_host_and_a_candidate_goes_when_its_s
     let (_, metrics) = host.get("/metrics").unwrap();
     assert!(!metrics.contains("turn=\"nominated\""), "it was nominated once: {metrics}");
 
-    // Another plugin waits, and its source goes, comes back, and stays while the PolicyPlugin goes.
+    // Another set waits while its source is deleted and created again. Then its PolicyPlugin is deleted, and the source stays.
     let before = workloads(&space).await;
     let next = next();
     bring(&cluster, "next", &next, json!({"match": gold()})).await;
@@ -440,7 +440,7 @@ async fn the_active_set_s_object_comes_back_when_it_is_deleted_and_a_deleted_plu
     assert_eq!((back.name_any(), &back.spec), (first.name_any(), &first.spec));
     assert_eq!(status(&back).promoted_at, status(&first).promoted_at, "it has decided all the while");
 
-    // What is active at once is compared afterwards.
+    // An immediate change is compared afterwards.
     let labels = plugin_bytes(LABELS);
     bring(&cluster, "labels", &labels, json!({"match": gold(), "strategy": {"type": "Immediate"}})).await;
     cluster.active("labels", &digest(&labels)).await;
@@ -449,7 +449,7 @@ async fn the_active_set_s_object_comes_back_when_it_is_deleted_and_a_deleted_plu
     let active = set_that(&cluster, "the report has followed", followed).await;
     assert_eq!((counts(&active), status(&active).against), ([2, 0, 0, 0], Some(first.spec.digest.clone())));
 
-    // Of what is deleted its last word counts.
+    // For a deletion, the strategy of the last spec applies.
     cluster.plugin_of_config_map("labels", json!({"match": gold()})).await;
     cluster.active("labels", &digest(&labels)).await;
     cluster.delete_plugin("labels").await;
@@ -462,7 +462,7 @@ async fn the_active_set_s_object_comes_back_when_it_is_deleted_and_a_deleted_plu
     assert_eq!(waiting.name_any(), first.name_any(), "without it all is as it was before it");
 
     cluster.plugin_of_config_map("labels", json!({"match": gold()})).await;
-    // It has decided before.
+    // It has been active before.
     let gone = turns(&cluster, &waiting, PolicySetPhase::Previous).await;
     assert!(message(&gone).contains("reverted"), "{}", message(&gone));
     cluster.active("labels", &digest(&labels)).await;
