@@ -1,5 +1,5 @@
-//! Tenants who mean harm, with an API server and a host: most of what they write is accepted, each subject is reported on, and another
-//! tenant's service is served and healed meanwhile.
+//! Malicious tenants, with an API server and a host: most of their objects are accepted, the host reports on each subject, and it serves
+//! another tenant's service and repairs it meanwhile.
 
 use crate::services::{Space, fixed, home, own_cluster, with_model};
 use k8s_openapi::api::core::v1::ResourceQuota;
@@ -16,7 +16,7 @@ use proptest::{
 };
 use serde_json::{Value, json};
 
-/// How many tenants there are, each in a namespace of its own.
+/// The number of tenants. Each has its own namespace.
 fn tenants() -> usize {
     if is_full() { 400 } else { 40 }
 }
@@ -25,7 +25,7 @@ fn text<'a>(object: &'a Value, field: &str) -> &'a str {
     object.pointer(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Where objects like this one are.
+/// The API for objects like this one.
 fn api(client: &kube::Client, object: &Value) -> Api<DynamicObject> {
     let described = Resource::find(text(object, "/apiVersion"), text(object, "/kind")).unwrap().api_resource();
     match text(object, "/metadata/namespace") {
@@ -34,7 +34,7 @@ fn api(client: &kube::Client, object: &Value) -> Api<DynamicObject> {
     }
 }
 
-/// Creates an object with its status. Tells why the API server rejects it.
+/// Creates an object with its status, or returns the API server's error.
 async fn create(client: &kube::Client, object: &Value) -> kube::Result<()> {
     let api = api(client, object);
     api.create(&PostParams::default(), &serde_json::from_value(object.clone()).unwrap()).await?;
@@ -44,7 +44,7 @@ async fn create(client: &kube::Client, object: &Value) -> kube::Result<()> {
     Ok(())
 }
 
-/// Whether the API server accepts an object; prints why it doesn't.
+/// Whether the API server accepts an object. Prints the error if it doesn't.
 async fn accepted(client: &kube::Client, object: &Value) -> bool {
     let created = create(client, object).await;
     if let Err(error) = &created {
@@ -53,7 +53,7 @@ async fn accepted(client: &kube::Client, object: &Value) -> bool {
     created.is_ok()
 }
 
-/// A namespace of a tenant with what samples refer to. No pod may be in it, since some tenants request millions.
+/// The namespace of a tenant with the objects that samples refer to. Its quota allows no pods, because some tenants request millions.
 async fn settled(cluster: &TestCluster) -> &'static str {
     let space = cluster.namespace("hostile").await;
     let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
@@ -62,7 +62,7 @@ async fn settled(cluster: &TestCluster) -> &'static str {
     let name: &'static str = space.name.clone().leak();
     for object in pointsman_samples::context(name).iter().filter(|object| object["kind"] != "Namespace") {
         match create(&space.client, object).await {
-            // What is of the whole cluster is there since the first, and some samples the API server rejects.
+            // Cluster-wide objects exist since the first tenant, and the API server rejects some samples.
             Err(kube::Error::Api(status)) if [409, 422].contains(&status.code) => {}
             created => created.unwrap(),
         }
@@ -84,7 +84,7 @@ async fn a_host_reports_on_every_hostile_subject_and_serves_another_tenant_meanw
     let mut subjects = Vec::new();
     for _ in 0..tenants() {
         let tenant = hostile_tenant(settled(&cluster).await).new_tree(&mut runner).unwrap().current();
-        // What it refers to may be too large.
+        // The objects that the service refers to may be too large.
         for object in &tenant.context {
             accepted(&client, object).await;
         }

@@ -1,4 +1,4 @@
-//! Traces of reconciles, as a collector gets them from a host.
+//! Traces of reconciles, as a collector receives them from a host.
 
 use crate::services::{Space, fixed, home, own_cluster, with_model};
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post, serve::Listener};
@@ -22,7 +22,7 @@ use std::{
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::{TlsAcceptor, rustls::ServerConfig, server::TlsStream};
 
-/// A span with the attributes of its resource.
+/// A span with its attributes and those of its resource.
 #[derive(Clone, Debug)]
 struct Taken {
     span: Span,
@@ -54,14 +54,14 @@ fn attributes(list: Vec<KeyValue>) -> BTreeMap<String, Value> {
 struct Collector(Arc<Mutex<Vec<Taken>>>);
 
 impl Collector {
-    /// Starts it. Returns its URL too.
+    /// Starts it, and returns its URL too.
     async fn start() -> (Self, String) {
         let collector = Self::default();
         let url = serve(Router::new().route("/v1/traces", post(take)).with_state(collector.clone())).await;
         (collector, url)
     }
 
-    /// The same over TLS, and its certificate as PEM.
+    /// Starts it with TLS, and returns its certificate as PEM too.
     async fn start_with_tls() -> (Self, String, String) {
         let collector = Self::default();
         let routes = Router::new().route("/v1/traces", post(take)).with_state(collector.clone());
@@ -75,7 +75,7 @@ impl Collector {
         (collector, url, made.cert.pem())
     }
 
-    /// The traces of a subject that have come to their end, in the order in which they began: a root is the last of its spans to end.
+    /// The complete traces of a subject, ordered by start time: the root span is the last one to end.
     fn traces(&self, subject: &str) -> Vec<Vec<Taken>> {
         let all = self.0.lock().unwrap().clone();
         let mut roots: Vec<&Taken> = all.iter().filter(|taken| taken.span.name == "reconcile" && taken.is("subject", subject)).collect();
@@ -124,12 +124,12 @@ async fn take(State(Collector(taken)): State<Collector>, body: Bytes) -> (Status
     (StatusCode::OK, ExportTraceServiceResponse::default().encode_to_vec())
 }
 
-/// The span that a span is below.
+/// The parent of a span.
 fn parent<'t>(trace: &'t [Taken], below: &Taken) -> Option<&'t Taken> {
     trace.iter().find(|taken| taken.span.span_id == below.span.parent_span_id)
 }
 
-/// The only span of a name.
+/// The only span with a name.
 fn only<'t>(trace: &'t [Taken], name: &str) -> &'t Taken {
     let spans: Vec<&Taken> = trace.iter().filter(|taken| taken.span.name == name).collect();
     let names: Vec<&str> = trace.iter().map(|taken| taken.span.name.as_str()).collect();
@@ -137,7 +137,7 @@ fn only<'t>(trace: &'t [Taken], name: &str) -> &'t Taken {
     span
 }
 
-/// Ends a host, which must end well. Returns the last lines of its log.
+/// Stops a host, which must exit with 0. Returns the last lines of its log.
 fn end(cluster: &TestCluster, host: Host<'_>) -> Vec<String> {
     let (part, log) = (host.part.clone(), host.log());
     host.stop();
@@ -167,7 +167,7 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
     let root = only(&trace, "reconcile");
     assert!(root.span.parent_span_id.is_empty() && root.span.start_time_unix_nano >= before, "{root:?}");
     let set = root.attributes["set"].as_str().unwrap();
-    // In a fresh cluster the host may decide before it has written what by.
+    // In a fresh cluster, the host may decide before it has written the PolicySet.
     let sets = || cluster.kubectl(&["get", "policysets", "-o", "name"]).ok();
     eventually("the set is an object", async || sets().contains(set).then_some(())).await;
     assert!(root.is("result", "Done") && root.attributes["decisions"].as_str().unwrap().len() == 12, "{root:?}");
@@ -196,7 +196,7 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
     for stage in ["rules Input", "rules Output"] {
         assert_eq!(only(&trace, stage).span.parent_span_id, plan.span.span_id, "{stage}");
     }
-    // An earlier trace may have ended before the host saw the runtime: it has judged the service, and made no objects.
+    // An earlier trace may have ended before the host saw the runtime: it checked the service, and created no objects.
     let first = &collector.traces(&subject)[0];
     assert!(only(first, "rules Input").is("cached", false) && only(&trace, "rules Output").is("cached", false), "{first:?}");
     for plugin in ["runtime-selection", "pod-templating", "metadata-propagation"] {
@@ -220,7 +220,7 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
     let written = || collector.traces(&subject).iter().flatten().any(|taken| taken.span.name == "status InferenceService");
     eventually("a status is written within a trace", async || written().then_some(())).await;
 
-    // What the Deployment reports changes no question.
+    // The Deployment's status doesn't affect any question.
     space.patch_status(&DEPLOYMENT, "chat-engine", json!({"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1})).await;
     let cached = |trace: &Vec<Taken>| {
         let mut decided = trace.iter().filter(|taken| taken.span.name.starts_with("decide ")).peekable();
@@ -233,7 +233,7 @@ async fn a_trace_leads_from_what_the_watch_saw_through_each_policy_to_each_write
     let (first, second) = (&root.attributes["decisions"], &only(&again, "reconcile").attributes["decisions"]);
     assert_eq!(first, second, "equal questions have an equal digest");
 
-    // At level debug the log has spans of others too, and none of these.
+    // At level debug, the log has other spans too, and none of these.
     let ours = host.logged().into_iter().filter(|line| line["span"]["subject"] == *subject).collect::<Vec<_>>();
     let fields: BTreeSet<&String> = ours.iter().flat_map(|line| line["span"].as_object().unwrap().keys()).collect();
     assert_eq!(fields.into_iter().collect::<Vec<_>>(), ["decisions", "name", "set", "subject"]);
@@ -263,7 +263,7 @@ async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_lo
     };
     let dropped = |host: &Host<'_>| host.metric(r#"pointsman_trace_spans_total{outcome="dropped"}"#).unwrap_or_default();
 
-    // A port at which nobody listens.
+    // A port that nothing listens on.
     let gone = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).await.unwrap();
     let url = format!("http://{}", gone.local_addr().unwrap());
     drop(gone);
@@ -283,7 +283,7 @@ async fn a_collector_that_is_absent_or_hangs_costs_no_service_anything_and_is_lo
     let host = Host::start(&cluster, &["--otlp-endpoint", &url]).await;
     host.ready().await;
     space.serves("third", with_model(json!({"engine": fixed(1)}))).await;
-    // By then the collector has been asked.
+    // By then, the host has sent a request to the collector.
     eventually("the host logs that the collector hangs", async || (!failures(&host).is_empty()).then_some(())).await;
     space.serves("fourth", with_model(json!({"engine": fixed(1)}))).await;
     let messages = end(&cluster, host);

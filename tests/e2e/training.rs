@@ -1,4 +1,4 @@
-//! TrainingJobs end to end: batch Jobs with the real Job controller, and pods that succeed, fail and go on.
+//! TrainingJobs end to end: batch Jobs with the real Job controller, and pods that succeed, fail and keep running.
 
 use crate::services::{Space, condition};
 use kube::{
@@ -10,12 +10,12 @@ use pointsman_harness::Behaviour;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A pod's template.
+/// A pod template.
 fn template(command: &[&str]) -> Value {
     json!({"spec": {"containers": [{"name": "trainer", "image": "registry.example.com/trainer:1.0", "command": command}]}})
 }
 
-/// A job of two workers.
+/// A job with two workers.
 #[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
 fn torchrun(more: Value) -> Value {
     let mut spec = json!({"framework": "pytorch", "worker": {"replicas": 2, "template": template(&["torchrun", "train.py"])}});
@@ -23,7 +23,7 @@ fn torchrun(more: Value) -> Value {
     json!({ "spec": spec })
 }
 
-/// Has the pods of a job behave so.
+/// Sets the behaviour of a job's pods.
 fn behave(space: &Space<'_>, name: &str, replica: &str, behaviour: Behaviour) {
     let rule = format!("{}-{name}-{replica}", space.0.name);
     let selector = BTreeMap::from([("training.ome.io/job-name", name), ("training.ome.io/replica-type", replica)]);
@@ -85,7 +85,7 @@ async fn a_launcher_starts_once_its_workers_are_ready_and_they_end_with_it() {
     let files = &space.get(&JOB, "ring-worker").await["spec"]["template"]["metadata"]["annotations"];
     assert!(files["launch.pointsman.dev/agent.py"].is_string() && files["launch.pointsman.dev/hostfile"].is_null(), "{files:#}");
     assert!(space.find(&JOB, "ring-launcher").await.is_none(), "the workers aren't Ready");
-    // Its pods are other ones after that, which run.
+    // Its new pods keep running.
     behave(&space, "ring", "worker", Behaviour::Run);
     space.delete(&JOB, "ring-worker").await;
     let done = reaches(&space, "ring", "Succeeded").await;
@@ -94,7 +94,7 @@ async fn a_launcher_starts_once_its_workers_are_ready_and_they_end_with_it() {
     let launcher = space.find(&JOB, "ring-launcher").await.expect("its logs can be read");
     let hosts = &launcher["spec"]["template"]["metadata"]["annotations"]["launch.pointsman.dev/hostfile"];
     assert_eq!(*hosts, "ring-worker-0.ring slots=1\nring-worker-1.ring slots=1\n");
-    // What the spec needs no more goes, although nothing runs again.
+    // Objects that the spec no longer needs are deleted, although nothing runs again.
     let change = json!({"metadata": {"annotations": null}, "spec": {"framework": "pytorch", "launcher": null}});
     space.patch(&TRAINING_JOB, "ring", change).await;
     space.goes(&NETWORK_POLICY, "ring").await;
@@ -128,7 +128,7 @@ async fn a_suspended_run_has_no_pods_and_begins_from_the_current_spec() {
     assert!(said.contains("spec.suspend"), "{said}");
     assert_eq!(job_uid(&space, "tune-worker").await, before, "it goes on as it was created");
 
-    // What can't be carried out keeps nobody from suspending it.
+    // An invalid spec can still be suspended.
     let refused = |hostname: Value| json!({"spec": {"worker": {"template": {"spec": {"hostname": hostname}}}}});
     space.patch(&TRAINING_JOB, "tune", refused(json!("a"))).await;
     space.says_of(&TRAINING_JOB, "tune", "Accepted", "False", "NotSupported").await;
@@ -163,7 +163,7 @@ async fn an_elastic_run_replaces_a_lost_worker_and_takes_more() {
     assert!(seen["status"].get("restarts").is_none(), "{seen}");
 }
 
-/// What Kueue does with a Job: it suspends it before it starts, chooses nodes for it, and starts it.
+/// The test suspends and starts the Job, as Kueue does.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_queue_that_suspends_the_job_is_not_fought() {
     let space = Space::shared_bare("training-queue").await;

@@ -1,4 +1,5 @@
-//! From the first version with a chart to today's, by kustomize and by Helm, beside a hundred services; and the removal of each.
+//! The upgrade from the first version with a chart to the current one, by kustomize and by Helm, with a hundred services; and the removal
+//! of each.
 
 mod lease;
 mod services;
@@ -17,21 +18,21 @@ use std::{
 };
 use traces::Traces;
 
-/// The commit whose manifests `tests/fixtures` has.
+/// The commit of the manifests in `tests/fixtures`.
 const COMMIT: &str = "c988aff";
 
-/// The images that the guide names, before and after.
+/// The images in the guide, before and after the upgrade.
 const OLD: &str = "registry.example.com/pointsman:0.1.0";
 const NEW: &str = "registry.example.com/pointsman:0.2.0";
 
-/// Puts the manifests of then into a folder.
+/// Unpacks the old manifests into a folder.
 fn unpack(folder: &Path) {
     let archive = workspace().join("tests/fixtures").join(format!("installation-{COMMIT}.tar.xz"));
     fs::create_dir_all(folder).unwrap();
     CommandOutput::by(Command::new("tar").arg("-xJf").arg(archive).arg("-C").arg(folder)).ok();
 }
 
-/// Puts today's manifests in their place, as somebody who updates a clone.
+/// Replaces them with the current manifests, like a user who updates a clone.
 fn update(folder: &Path) {
     for name in ["crds", "deploy"] {
         fs::remove_dir_all(folder.join(name)).unwrap();
@@ -39,7 +40,7 @@ fn update(folder: &Path) {
     }
 }
 
-/// The host of then: in whole runs its own binary, which takes minutes to build, and otherwise today's.
+/// The old host: with `--full` its own binary, which takes minutes to build, and otherwise the current one.
 fn old_program() -> PathBuf {
     if !is_full() {
         return pointsman();
@@ -62,28 +63,28 @@ fn old_program() -> PathBuf {
     target.join("debug/pointsman")
 }
 
-/// Waits until the leader has looked at all services, and the hosts write nothing but their Lease.
+/// Waits until the leader has reconciled all services, and the hosts write nothing but their Lease.
 async fn settled(cluster: &TestCluster, kubelet: &mut Kubelet<'_>, services: &Services<'_>) {
     let looked = async |kubelet: &Kubelet<'_>| {
         let holder = lease::holder(cluster)?;
         (kubelet.host(&holder)?.reconciles() >= services.number()).then_some(())
     };
     kubelet.until("the leader has looked at all services", looked).await;
-    // The host of then may never do so.
+    // The old host may never report counts.
     if !is_full() {
         counted(cluster, services).await;
     }
     hosts_rest(cluster).await;
 }
 
-/// Waits until a rule reports how all services stand to it, which comes last of all reports.
+/// Waits until a rule reports on all services, which is the last of all reports.
 async fn counted(cluster: &TestCluster, services: &Services<'_>) {
     let matched = ["get", "validationrule", "guard-privileged", "-o", "jsonpath={.status.counts.matched}"];
     let is_counted = async || (cluster.kubectl(&matched).stdout == services.number().to_string()).then_some(());
     eventually("all services are counted", is_counted).await;
 }
 
-/// Upgrades, and holds what must not happen meanwhile.
+/// Upgrades, and checks that the upgrade has no unwanted effects.
 async fn upgrades(cluster: &TestCluster, kubelet: &mut Kubelet<'_>, services: &Services<'_>, how: impl FnOnce() -> CommandOutput + Send) {
     let (before, writes, old) = (services.state(), services.writes(), kubelet.pods());
     let log = LeaseLog::start(cluster).await;
@@ -99,7 +100,7 @@ async fn upgrades(cluster: &TestCluster, kubelet: &mut Kubelet<'_>, services: &S
         let objects: Vec<_> = needless.iter().filter(|write| Services::is_object(write)).collect();
         assert!(objects.is_empty(), "{objects:#?}");
     } else {
-        // The roles of then don't grant these; today's do, so each service is labelled once.
+        // The old roles lack the rights for these and the current ones grant them, so each service is labelled once.
         let is_granted_now = |write: &String| {
             write.starts_with("patch servingruntimes/") || write.starts_with("patch inferenceservices/") && !write.ends_with("/status")
         };
@@ -141,7 +142,7 @@ async fn the_first_version_is_upgraded_beside_a_hundred_services_and_removed_by_
     traces.match_page("`kubectl delete -k my-cluster`").await;
     services.delete_one_per_kind();
 
-    // The same services go on under an installation by Helm. Its built-in policies may be others than those that were active last.
+    // An installation by Helm manages the same services. Its built-in policies may differ from the last active ones.
     let commands = blocks("operate.md", "Removing it");
     let [namespace, sets, crds] = &commands[..] else { panic!("{commands:#?}") };
     sets.run(&cluster, &chart).ok();

@@ -1,4 +1,4 @@
-//! For every CEL rule and pattern of our CRDs: what it accepts and what it refuses, and with which words.
+//! Every CEL rule and pattern of our CRDs: an accepted and a rejected object each, and the message.
 
 use crate::objects::api_of;
 use kube::{
@@ -48,7 +48,7 @@ async fn try_case(client: &Client, namespace: &str, case: &Case, place: &str) ->
             return said(api.create(&dry, &serde_json::from_value(object).unwrap()).await);
         };
         api.create(&PostParams::default(), &serde_json::from_value(with(before)).unwrap()).await.map_err(|error| error.to_string())?;
-        // A host of another test may write its status in between, and then it is asked again.
+        // A host of another test may write the status in between. Then try again.
         let answer = eventually("it is as it was read", async || {
             let there = api.get("case").await.unwrap();
             object["metadata"]["resourceVersion"] = there.metadata.resource_version.unwrap().into();
@@ -94,7 +94,7 @@ fn collect(schema: &Value, kind: &str, path: &str, found: &mut BTreeSet<(String,
     for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
         found.insert((kind.to_owned(), path.to_owned(), rule["message"].as_str().expect("a rule without a message").to_owned()));
     }
-    // A quantity of a core type has Kubernetes' own pattern, which is not ours to test.
+    // A quantity of a core type has Kubernetes' own pattern, which we don't test.
     let of_kubernetes = |pattern: &str| schema["x-kubernetes-int-or-string"] == true && pattern.contains("[KMGTPE]i");
     if schema["pattern"].as_str().is_some_and(|pattern| !of_kubernetes(pattern)) {
         found.insert((kind.to_owned(), path.to_owned(), "pattern".to_owned()));

@@ -1,4 +1,4 @@
-//! Wrong installations: `pointsman doctor`, the host's log and /readyz each say what is wrong and what to do.
+//! Wrong installations: `pointsman doctor`, the host's log and /readyz each report the problem and the remedy.
 
 use crate::{doctor::finds, services::own_cluster};
 use pointsman_core::settings::HOST_NAMESPACE;
@@ -6,7 +6,7 @@ use pointsman_harness::workspace;
 use pointsman_tests::{Host, TestCluster, eventually};
 use serde_json::{Value, json};
 
-/// What a host says of something that is wrong: whether it is ready nevertheless, and a part of the sentence.
+/// A host's report of a problem: whether the host is ready nevertheless, and parts of the message.
 struct Said<'a> {
     ready: bool,
     sentence: &'a str,
@@ -18,7 +18,7 @@ impl Said<'_> {
         text.contains(self.sentence) && text.contains(self.remedy)
     }
 
-    /// Waits until a host's /readyz and its log say it.
+    /// Waits until a host's /readyz and its log contain it.
     async fn by(&self, host: &Host<'_>) {
         self.by_readyz(host).await;
         self.by_log(host).await;
@@ -45,7 +45,7 @@ fn apply(cluster: &TestCluster, path: &str) {
     cluster.kubectl(&["apply", "--server-side", "--force-conflicts", flag, &path.to_string_lossy()]).ok();
 }
 
-/// Writes a CRD of ours as another version of `crds install` would.
+/// Patches one of our CRDs, as another version of `crds install` would.
 fn patch_crd(cluster: &TestCluster, name: &str, patch: &Value) {
     let patch = patch.to_string();
     cluster.kubectl(&["patch", "crd", name, "--type", "json", "-p", &patch, "--field-manager", "pointsman/crds"]).ok();
@@ -55,7 +55,7 @@ fn patch_crd(cluster: &TestCluster, name: &str, patch: &Value) {
 async fn a_missing_namespace_and_other_crds_are_reported_and_healed_without_a_restart() {
     let cluster = TestCluster::bare(&[]);
     cluster.pointsman(&["crds", "install"]).ok();
-    // The ServiceAccount lives in the namespace that is missing.
+    // The host's ServiceAccount would be in the missing namespace.
     let host = Host::start_as(&cluster, &cluster.kubeconfig, &[]).await;
     let namespace = "the host's namespace pointsman-system doesn't exist";
     Said { ready: false, sentence: namespace, remedy: "run `kubectl create namespace pointsman-system`" }.by(&host).await;
@@ -84,7 +84,7 @@ async fn a_missing_namespace_and_other_crds_are_reported_and_healed_without_a_re
     eventually("nothing is wrong any more", async || host.get("/readyz").is_ok_and(|said| said == (200, "ok\n".to_owned())).then_some(()))
         .await;
 
-    // As kubectl installs it, and so updates it.
+    // A CRD that kubectl installed is also updated with kubectl.
     cluster.kubectl(&["delete", "crd", crd]).ok();
     let file = workspace().join("crds/yaml").join("policy.pointsman.dev_policysets.yaml");
     cluster.kubectl(&["apply", "--server-side", "-f", &file.to_string_lossy()]).ok();
@@ -94,7 +94,7 @@ async fn a_missing_namespace_and_other_crds_are_reported_and_healed_without_a_re
     finds(&cluster, &format!("{crd} is that of another version of Pointsman"), "run `kubectl apply --server-side -k crds`").await;
     host.stop();
 
-    // As an uninstallation leaves a pod that runs on for a while.
+    // After an uninstallation, a pod may keep running for a while with a token that is no longer valid.
     cluster.kubectl(&["create", "serviceaccount", "replaced"]).ok();
     let replaced = cluster.kubeconfig_of_service_account("default", "replaced").unwrap();
     for verb in ["delete", "create"] {
@@ -137,7 +137,7 @@ async fn a_missing_right_other_flags_and_a_webhook_without_its_certificate_are_r
     cluster.apply(&pod).ok();
     finds(&cluster, "the pods run with different arguments or variables", "wait until the rollout has ended, and delete pods that don't")
         .await;
-    // Whoever leads is the measure: now the other one is.
+    // Hosts compare their flags with the leader's, and now the other host is the leader.
     leader.stop();
     eventually("it leads", async || host.get("/readyz").is_ok_and(|(_, said)| !said.contains("than the leader")).then_some(())).await;
     host.stop();

@@ -1,4 +1,4 @@
-//! What another controller works on is left alone, and so is what nobody claims.
+//! Another controller's objects stay unchanged, and so do those of subjects that no controller manages.
 
 use super::{Other, adopt, host, looks_again};
 use crate::services::{Space, condition, fixed, own_cluster, with_model};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const FALSE: &str = "pointsman.dev/control";
 
-/// A service that nobody works on yet.
+/// A service that isn't managed yet.
 async fn unclaimed(space: &Space<'_>, name: &str) {
     space.annotated(name, json!({FALSE: "false"}), with_model(json!({"engine": fixed(1)}))).await;
 }
@@ -17,14 +17,14 @@ async fn claim(space: &Space<'_>, name: &str) {
     space.annotate(name, json!({FALSE: null})).await;
 }
 
-/// How often a host has found that somebody took its condition away.
+/// How often a host has found that another controller removed its condition.
 fn taken_away(host: &Host<'_>) -> u64 {
     let (_, metrics) = host.get("/metrics").unwrap();
     let counts = metrics.lines().filter(|line| line.starts_with("pointsman_contested_taken_away_total{"));
     counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// The writes about a service that are no events.
+/// The writes about a service, without events.
 fn written(space: &Space<'_>, service: &str) -> Vec<String> {
     space.writes().into_iter().filter(|write| write.contains(&format!("/{service}")) && !write.contains(" events")).collect()
 }
@@ -47,7 +47,7 @@ async fn status_of_another(space: &Space<'_>, host: &Host<'_>) {
     assert_eq!(service["status"]["url"], "http://told-1.example.com");
     assert_eq!(space.warned("told", "Contested").await, said);
 
-    // The other one goes on, and what we have said is gone: no war begins.
+    // The other controller continues and removes our condition: the host doesn't write it again each time.
     let before = taken_away(host);
     for time in 2..5 {
         other.is_content(time).await;
@@ -57,7 +57,7 @@ async fn status_of_another(space: &Space<'_>, host: &Host<'_>) {
     assert_eq!(space.events("told").await.len(), 1);
     assert!(space.made().await.is_empty());
 
-    // Taken over it is served, and what the other one has said before counts no more.
+    // Once adopted, the service is served, and the other controller's earlier status no longer counts.
     let refused = adopt(space, &["isvc/told", "--yes"]);
     assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stdout.contains("\"manager\" has written") && refused.stdout.contains("--force"), "{}", refused.stdout);
@@ -67,14 +67,14 @@ async fn status_of_another(space: &Space<'_>, host: &Host<'_>) {
     assert_eq!(condition(&service, "Contested")["reason"], "NobodyElse");
     assert!(space.find(&DEPLOYMENT, "told-engine").await.is_some());
 
-    // One stray write is set right.
+    // A single stray write is corrected.
     let pods = space.pod_uids("told").await;
     other.is_content(9).await;
     let ours = |service: &Value| condition(service, "Contested")["status"] == "False";
     space.becomes(&INFERENCE_SERVICE, "told", "it is set right", ours).await;
     space.ready("told").await;
 
-    // The other one isn't stopped after all.
+    // Here, the other controller continues after all.
     for time in 10.. {
         other.is_content(time).await;
         let answered = |service: &Value| condition(service, "Contested")["status"].is_string();
@@ -96,7 +96,7 @@ async fn object_of_another(space: &Space<'_>) {
     unclaimed(space, "made").await;
     let other = Other::new(space, &INFERENCE_SERVICE, "made");
     let spec = json!({"selector": {"app": "isvc.made-engine"}, "ports": [{"port": 80}]});
-    // The last one that the plan makes.
+    // The last object that the plan creates.
     let theirs = other.makes(&SERVICE, "made", json!({}), json!({"spec": spec})).await;
     claim(space, "made").await;
     let said = space.says("made", "Contested", "True", "MadeByOther").await;
@@ -116,7 +116,7 @@ async fn object_of_another(space: &Space<'_>) {
     assert!(now["spec"]["selector"].get("app").is_none(), "{:#}", now["spec"]);
 }
 
-/// What another controller has made goes, and nobody tells.
+/// If another controller's object is deleted, no event informs the host.
 async fn object_that_goes(space: &Space<'_>, host: &Host<'_>) {
     unclaimed(space, "gone").await;
     let spec = json!({"selector": {"app": "isvc.gone-engine"}, "ports": [{"port": 80}]});
@@ -179,7 +179,7 @@ async fn what_nobody_claims_is_left_alone_and_its_deletion_needs_nobody() {
     assert_eq!(written(&space, "chat"), [""; 0]);
     assert!(space.get(&INFERENCE_SERVICE, "chat").await["status"].is_null());
 
-    // Who asks what would become of it is told.
+    // `explain` reports that the service isn't managed.
     let said = cluster.pointsman(&["explain", "isvc/chat", "-n", &space.0.name]).ok();
     let said = said.split_whitespace().collect::<Vec<_>>().join(" ");
     assert!(said.contains("not managed: its annotation pointsman.dev/control is \"false\""), "{said}");
@@ -188,7 +188,7 @@ async fn what_nobody_claims_is_left_alone_and_its_deletion_needs_nobody() {
     assert!(said.contains("\"no\""), "{said}");
     space.ready("chat").await;
 
-    // What is let go stays, and goes with its service.
+    // If the service is released, its objects stay, and they are deleted with it.
     space.annotate("chat", json!({FALSE: "false"})).await;
     let version = space.get(&INFERENCE_SERVICE, "other").await;
     looks_again(&space, &claimed, &INFERENCE_SERVICE, "other").await;

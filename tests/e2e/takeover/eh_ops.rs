@@ -1,4 +1,4 @@
-//! The same for an InferenceModel, from eh-ops' own controller.
+//! The adoption of an InferenceModel from eh-ops' own controller.
 
 use super::{MANAGER, Other, adopt, host, looks_again, run, running, unmarked};
 use crate::{
@@ -15,7 +15,7 @@ use serde_json::json;
 
 const FINALIZER: &str = "inference.eh-ops.io/finalizer";
 
-/// What eh-ops' controller makes of a model.
+/// The objects of eh-ops' controller for a model.
 async fn made_by_eh_ops(space: &Space<'_>) {
     let spec = json!({
         "modelName": "llama", "memory": "60Gi", "backendUrl": "http://llama:8000", "containerImage": "example.com/vllm:1",
@@ -47,7 +47,7 @@ async fn made_by_eh_ops(space: &Space<'_>) {
     other.tells(json!({"conditions": [ready], "ready": true, "replicas": 1})).await;
 }
 
-/// The node on which a place is reserved for the model, if there is one.
+/// The node with a reservation for the model, if there is one.
 async fn reserved(space: &Space<'_>) -> Option<String> {
     let model = ObjectName(format!("{}/llama", space.0.name));
     let (nodes, _) = reservations(&space.0.client).await;
@@ -60,7 +60,7 @@ async fn a_model_of_eh_ops_own_controller_keeps_its_pod_and_its_node_and_is_give
     let cluster = own_cluster(Some(&[]));
     let node = |name: &str| json!({"name": name, "labels": {"inference-pool": "default"}, "capacity": {"cpu": "64", "memory": "100Gi"}});
     cluster.add_nodes(&json!({"nodes": [node("a"), node("b")]}).to_string()).unwrap();
-    // Of two nodes that are free, a model of ours would come to the first.
+    // If both nodes were free, our placement would choose the first one.
     cluster.kubectl(&["cordon", "a"]).ok();
     let space = Space::bare(&cluster, "from-eh-ops").await;
     made_by_eh_ops(&space).await;
@@ -81,7 +81,7 @@ async fn a_model_of_eh_ops_own_controller_keeps_its_pod_and_its_node_and_is_give
         assert_eq!(now.pointer(part), old.pointer(part), "{part}");
     }
     assert_eq!((running(&space).await, space.reached("llama").len()), (pods.clone(), 1));
-    // Ours is of the same name, so whoever the model belongs to can let it go.
+    // Our finalizer has the same name, so either controller can remove it.
     let model =
         space.becomes(&INFERENCE_MODEL, "llama", "it has the finalizer", |model| model["metadata"]["finalizers"][0] == FINALIZER).await;
     assert_eq!(condition(&model, "Contested")["status"], "False");
@@ -89,7 +89,7 @@ async fn a_model_of_eh_ops_own_controller_keeps_its_pod_and_its_node_and_is_give
     looks_again(&space, &host, &INFERENCE_MODEL, "llama").await;
     assert_eq!(space.writes(), before);
 
-    // It sleeps and wakes like any other: its next pod is ours.
+    // The model sleeps and wakes like any other: its next pod is ours.
     let replicas = |number: u32| json!({"spec": {"maxReplicas": number}});
     space.patch(&INFERENCE_MODEL, "llama", replicas(0)).await;
     eventually("its memory is free", async || reserved(&space).await.is_none().then_some(())).await;

@@ -1,4 +1,4 @@
-//! The guide does what it says: its commands are run as they stand there, and print what they are said to print.
+//! The guide is correct: its commands are run as written, and print the output that it shows.
 
 use super::{adopt, engine_alone, home, run, unmarked};
 use crate::services::{Space, own_cluster};
@@ -13,7 +13,7 @@ use pointsman_tests::{
 use serde_json::{Value, json};
 use std::fs;
 
-/// The cluster that the guide begins with.
+/// The cluster at the start of the guide.
 async fn prepare(cluster: &TestCluster) -> Space<'_> {
     let client = cluster.client().await;
     for name in ["chat", "ome"] {
@@ -32,7 +32,7 @@ async fn prepare(cluster: &TestCluster) -> Space<'_> {
     space
 }
 
-/// Has the API server ask the other controller's webhooks, which nobody serves here.
+/// Configures the API server to call the other controller's webhooks, which don't run here.
 fn add_webhooks(cluster: &TestCluster) {
     let webhook = |does: &str, group: &str, resource: &str, operations: Value| {
         let service = json!({"name": "ome-webhook-server-service", "namespace": "ome", "path": format!("/{does}")});
@@ -56,7 +56,7 @@ fn add_webhooks(cluster: &TestCluster) {
     }
 }
 
-/// What the API server asks of webhooks.
+/// The configured webhooks.
 fn webhooks(cluster: &TestCluster) -> Vec<Value> {
     let kinds = ["validatingwebhookconfiguration", "mutatingwebhookconfiguration"];
     let read =
@@ -64,7 +64,7 @@ fn webhooks(cluster: &TestCluster) -> Vec<Value> {
     kinds.map(|kind| read(kind)["webhooks"].clone()).into()
 }
 
-/// Waits until a service can be written, or can't. The API server takes a moment to see what webhooks there are.
+/// Waits until a service can be written, or can't. The API server takes a moment to apply webhook configurations.
 async fn writable(space: &Space<'_>, can_be: bool) -> CommandOutput {
     eventually("the API server knows its webhooks", async || {
         let said = space.kubectl(&["annotate", "isvc/llama-chat", "example.com/x=y", "--dry-run=server"]);
@@ -73,7 +73,7 @@ async fn writable(space: &Space<'_>, can_be: bool) -> CommandOutput {
     .await
 }
 
-/// Nobody answers the webhooks any more: that is told, and nothing is done.
+/// The webhooks don't respond any more: this is reported, and nothing is done.
 async fn unanswered(space: &Space<'_>) {
     let said = writable(space, false).await;
     assert!(said.stderr.contains("failed calling webhook"), "{}", said.stderr);

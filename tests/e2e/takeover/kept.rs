@@ -1,4 +1,4 @@
-//! What others count on stays with what is taken over: its addresses, its files, and that it is there but once.
+//! Adopted services keep what users rely on: their addresses and their files, and there is only one workload.
 
 use super::{MANAGER, Other, adopt, engine_alone, host, looks_again, ome::grouped, run, running, unmarked};
 use crate::services::{Space, condition, own_cluster};
@@ -9,7 +9,7 @@ use pointsman_core::{
 use pointsman_tests::{Host, eventually};
 use serde_json::{Value, json};
 
-/// How a Service is reached from without, at the port that others know.
+/// The external addresses of a Service, at its known port.
 async fn address(space: &Space<'_>, name: &str) -> Value {
     let spec = space.get(&SERVICE, name).await["spec"].take();
     let known = spec["ports"].as_array().unwrap().iter().find(|port| port["port"] == 80).unwrap();
@@ -50,7 +50,7 @@ async fn a_service_that_is_reached_from_without_stays_so_through_a_taking_over_a
     host.stop();
 }
 
-/// What was written in a namespace but statuses and events.
+/// The writes in a namespace, without statuses and events.
 fn objects_written(space: &Space<'_>) -> Vec<String> {
     space.writes().into_iter().filter(|write| !write.ends_with("/status") && !write.contains(" events")).collect()
 }
@@ -62,7 +62,7 @@ fn groups(space: &Space<'_>) -> String {
 
 const GROUP: &str = "leaderworkerset.leaderworkerset.x-k8s.io/lws-big-engine\n";
 
-/// A host that can't see the group that was taken over makes no other one.
+/// A host that doesn't see the adopted group creates no second one.
 async fn makes_none_beside_it(space: &Space<'_>, host: &Host<'_>) {
     let said = space.says("big", "Contested", "True", "MadeByOther").await;
     assert!(said.contains("lws-big-engine") && said.contains("pointsman adopt"), "{said}");
@@ -117,7 +117,7 @@ async fn files_are_never_removed_and_what_guards_pods_goes_with_its_maker() {
     let host = host(&cluster).await;
     let pods = run(&space, 2).await;
 
-    // A NetworkPolicy that goes lets others in: only who says so has it go.
+    // Removing a NetworkPolicy permits more traffic, so it requires `--force`.
     let refused = adopt(&space, &["isvc/chat", "--yes"]);
     assert_eq!(refused.code, Some(2), "{}{}", refused.stdout, refused.stderr);
     assert!(refused.stdout.contains("old-guard would be removed, and with it the isolation of its pods"), "{}", refused.stdout);

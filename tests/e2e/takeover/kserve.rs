@@ -1,4 +1,4 @@
-//! The same for an LLMInferenceService, from KServe's own controller.
+//! The adoption of an LLMInferenceService from KServe's own controller.
 
 use super::{Other, adopt, host, looks_again, run, running, unmarked};
 use crate::services::{Space, condition, own_cluster};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const REACHED: &str = "llama-kserve-workload-svc";
 
-/// What KServe's controller makes of a service on one node.
+/// The objects of KServe's controller for a service on one node.
 async fn made_by_kserve(space: &Space<'_>) {
     let image = json!({"containers": [{"name": "main", "image": "example.com/vllm:1"}]});
     let spec = json!({"model": {"uri": "hf://example/llama", "name": "llama"}, "replicas": 2, "template": image});
@@ -88,7 +88,7 @@ async fn a_service_of_kserve_s_own_controller_runs_on_rolls_when_it_is_asked_to_
     host.stop();
 }
 
-/// What KServe's controller makes of a service on two nodes. Its pods have an account of their own, which ours need not.
+/// The objects of KServe's controller for a service on two nodes. Its pods have their own ServiceAccount, which ours don't need.
 async fn made_for_two_nodes(space: &Space<'_>) {
     let pod = json!({"containers": [{"name": "main", "image": "example.com/vllm:1"}]});
     let model = json!({"uri": "hf://example/llama", "name": "llama"});

@@ -1,4 +1,5 @@
-//! Beside another controller, from it to us, and back: a test's client plays the other one, as upstream's writes.
+//! Coexistence with another controller, adoption from it, and release to it: a test client acts as the other controller, with upstream's
+//! writes.
 
 mod beside;
 mod eh_ops;
@@ -15,10 +16,10 @@ use pointsman_tests::{CommandOutput, Host, TestCluster, eventually};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What a controller that says nothing of itself is called: upstream's all are.
+/// The field manager of a controller that doesn't name itself. None of upstream's does.
 const MANAGER: &str = "manager";
 
-/// Another controller that works for one service.
+/// Another controller that manages one service.
 struct Other<'a> {
     space: &'a Space<'a>,
     resource: &'static Resource,
@@ -30,7 +31,7 @@ impl<'a> Other<'a> {
         Self { space, resource, service: service.to_owned() }
     }
 
-    /// Makes an object for the service, as a client creates one.
+    /// Creates an object for the service, as a client does.
     async fn makes(&self, resource: &Resource, name: &str, labels: Value, more: Value) -> Value {
         let uid = self.space.get(self.resource, &self.service).await["metadata"]["uid"].clone();
         let owner = json!({
@@ -52,13 +53,13 @@ impl<'a> Other<'a> {
         self.space.api(self.resource).patch_status(&self.service, &params, &change).await.unwrap();
     }
 
-    /// Says that all is well, once more: without what anybody else says.
+    /// Reports once more that the service is ready, and replaces the conditions of others.
     async fn is_content(&self, times: u32) {
         let ready = json!({"type": "Ready", "status": "True", "reason": format!("Time{times}"), "lastTransitionTime": "2026-01-01T00:00:00Z", "message": ""});
         self.tells(json!({"conditions": [ready], "url": format!("http://{}-{times}.example.com", self.service)})).await;
     }
 
-    /// A Deployment with its Service, and an autoscaler.
+    /// Creates a Deployment with its Service, and optionally an autoscaler.
     async fn deploys(&self, name: &str, labels: Value, pod: Value, scaled: bool) {
         let selector = json!({"app": format!("isvc.{name}")});
         let mut all = labels.clone();
@@ -79,7 +80,7 @@ impl<'a> Other<'a> {
     }
 }
 
-/// A service that is an engine alone, as OME's own controller makes it. What the Service of its name says besides may be given.
+/// A service with only an engine, with the objects of OME's own controller. `exposed` extends the spec of the Service of the same name.
 async fn engine_alone(space: &Space<'_>, name: &str, exposed: Value) {
     space.service(name, with_model(json!({"engine": {"minReplicas": 2, "maxReplicas": 4}}))).await;
     let other = Other::new(space, &INFERENCE_SERVICE, name);
@@ -106,14 +107,14 @@ fn adopt(space: &Space<'_>, args: &[&str]) -> CommandOutput {
     space.0.cluster.pointsman(&[&["adopt", "-n", &space.0.name], args].concat())
 }
 
-/// All pods of the namespace, and what they are: their uids, and who keeps them.
+/// The pods of the namespace, with their uids and owners.
 async fn running(space: &Space<'_>) -> BTreeMap<String, Value> {
     let pods = space.api(&POD).list(&kube::api::ListParams::default()).await.unwrap().items;
     let alive = pods.into_iter().filter(|pod| pod.metadata.deletion_timestamp.is_none());
     alive.map(|pod| (pod.metadata.name.clone().unwrap(), json!([pod.metadata.uid, pod.metadata.owner_references]))).collect()
 }
 
-/// Waits until there are so many pods, all Ready.
+/// Waits until there are this many pods, all Ready.
 async fn run(space: &Space<'_>, number: usize) -> BTreeMap<String, Value> {
     eventually(&format!("there are {number} pods, Ready"), async || {
         let pods = space.api(&POD).list(&kube::api::ListParams::default()).await.unwrap().items;
@@ -124,14 +125,14 @@ async fn run(space: &Space<'_>, number: usize) -> BTreeMap<String, Value> {
     running(space).await
 }
 
-/// How many times a host has looked at a service.
+/// The number of reconciles of a host.
 fn looks(host: &Host<'_>) -> u64 {
     let Ok((_, metrics)) = host.get("/metrics") else { return 0 };
     let counts = metrics.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total"));
     counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
 }
 
-/// Waits until a host looks at a service, which a touch asks it to.
+/// Waits until a host has reconciled a service, after an edit without effect.
 async fn looks_again(space: &Space<'_>, host: &Host<'_>, resource: &Resource, service: &str) {
     let before = looks(host);
     let touch = json!({"metadata": {"annotations": {"pointsman.dev/note": before.to_string()}}});
@@ -139,7 +140,7 @@ async fn looks_again(space: &Space<'_>, host: &Host<'_>, resource: &Resource, se
     eventually("the host looks again", async || (looks(host) > before).then_some(())).await;
 }
 
-/// Whether nothing of an object is ours.
+/// Whether an object has no labels, annotations or fields of ours.
 fn unmarked(object: &Value) -> bool {
     let metadata = &object["metadata"];
     let keys = ["labels", "annotations"].into_iter().flat_map(|part| metadata[part].as_object().into_iter().flatten().map(|(key, _)| key));

@@ -1,4 +1,4 @@
-//! From OME's own controller to us, and back: what it has made runs on, pod by pod.
+//! The adoption of services from OME's own controller, and their release: all pods keep running.
 
 use super::{MANAGER, Other, adopt, host, looks_again, run, running, unmarked};
 use crate::services::{Space, condition, fixed, own_cluster, set, with_model};
@@ -25,7 +25,7 @@ fn labels(service: &str, component: &str) -> Value {
     json!({"ome.io/inferenceservice": service, "component": component, "serving-runtime": "runtime"})
 }
 
-/// A service with a router and an autoscaler too many.
+/// A service with a router and a superfluous autoscaler.
 pub(super) async fn raw(space: &Space<'_>, name: &str) {
     let engine = json!({"minReplicas": 2, "maxReplicas": 4});
     let mut router = fixed(2);
@@ -51,7 +51,7 @@ pub(super) async fn raw(space: &Space<'_>, name: &str) {
     other.is_content(1).await;
 }
 
-/// A service of groups of two pods.
+/// A service with groups of two pods.
 pub(super) async fn grouped(space: &Space<'_>, name: &str) {
     let runner = json!({"runner": {"name": "ome-container", "image": "example.com/engine:1", "ports": [{"containerPort": 8000}]}});
     let mut engine = fixed(1);
@@ -81,7 +81,7 @@ pub(super) async fn grouped(space: &Space<'_>, name: &str) {
     other.is_content(1).await;
 }
 
-/// All that pods hang on: what keeps them, and their templates.
+/// The owners of pods, and their templates.
 async fn workloads(space: &Space<'_>) -> BTreeMap<String, Value> {
     let mut all = BTreeMap::new();
     for (resource, paths) in
@@ -110,7 +110,7 @@ async fn quiet(space: &Space<'_>, host: &Host<'_>, services: &[&str]) {
     assert_eq!(space.writes(), before);
 }
 
-/// The names of managers of an object, without those of its status.
+/// The field managers of an object, without those of its status.
 async fn managers(space: &Space<'_>, resource: &Resource, name: &str) -> Vec<String> {
     let object = space.get(resource, name).await;
     let managed = object["metadata"]["managedFields"].as_array().unwrap().iter();
@@ -133,7 +133,7 @@ InferenceService NAMESPACE/chat: 0 pods restart
   PodDisruptionBudget       chat-router             created
 ";
 
-/// Everything is taken over, and nobody notices.
+/// Everything is adopted, and no pod or address changes.
 async fn takes_over(space: &Space<'_>, host: &Host<'_>) {
     let (pods, before) = (run(space, 10).await, workloads(space).await);
     let ways: Vec<_> = ["chat", "chat-engine", "big", "big-engine"].map(|service| space.reached(service)).into();
@@ -170,7 +170,7 @@ async fn takes_over(space: &Space<'_>, host: &Host<'_>) {
     quiet(space, host, &["chat", "back", "big"]).await;
 }
 
-/// What is asked for anew comes as always, and nothing of the old is left.
+/// Later edits are rolled out as usual, and nothing of the previous controller's templates is left.
 async fn rolls(space: &Space<'_>) {
     let old = running(space).await;
     let runner = json!({"name": "ome-container", "image": "example.com/engine:2"});
@@ -207,7 +207,7 @@ async fn rolls(space: &Space<'_>) {
     assert_eq!(routers(running(space).await).await, routers(old).await, "nothing was asked for the router");
 }
 
-/// It is given back as it is, and the host has nothing more to do with it.
+/// The service is released unchanged, and the host no longer manages it.
 async fn gives_back(space: &Space<'_>, host: &Host<'_>) {
     let of_back =
         |all: BTreeMap<String, Value>| -> BTreeMap<String, Value> { all.into_iter().filter(|(name, _)| name.contains("back-")).collect() };
@@ -232,7 +232,7 @@ async fn gives_back(space: &Space<'_>, host: &Host<'_>) {
     quiet(space, host, &["chat"]).await;
     assert_eq!((of_back(running(space).await), of_back(workloads(space).await)), (pods, before));
 
-    // And over once more.
+    // Adopt it once more.
     adopt(space, &["isvc/back", "--yes", "--force"]).ok();
     space.becomes(&POD_DISRUPTION_BUDGET, "back-engine", "it is there again", |_| true).await;
     space.ready("back").await;

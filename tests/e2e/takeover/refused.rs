@@ -1,4 +1,4 @@
-//! What can't be taken over is told with its reason, and nothing of it is written.
+//! A service that can't be adopted is refused with a reason, and nothing of it is written.
 
 use super::{
     Other, adopt, engine_alone,
@@ -12,7 +12,7 @@ use pointsman_core::resource::{
 use pointsman_tests::{CommandOutput, eventually};
 use serde_json::{Value, json};
 
-/// A service whose engine and workers KubeRay runs.
+/// A service whose engine and workers run on KubeRay.
 async fn ray(space: &Space<'_>, name: &str) {
     let runner = json!({"name": "ome-container", "image": "vllm/vllm-openai:1", "command": ["vllm", "serve"]});
     let spec = with_model(json!({"engine": {"worker": {"size": 2}, "runner": runner}}));
@@ -24,14 +24,14 @@ async fn ray(space: &Space<'_>, name: &str) {
     other.is_content(1).await;
 }
 
-/// The part of what is told that is about a service.
+/// The part of the output about a service.
 fn part<'a>(told: &'a CommandOutput, service: &str) -> &'a str {
     let head = format!("/{service}: ");
     let part = told.stdout.split("\n\n").find(|part| part.lines().next().is_some_and(|first| first.contains(&head)));
     part.unwrap_or_else(|| panic!("{service} isn't in\n{}{}", told.stdout, told.stderr))
 }
 
-/// Whether nothing of ours is in an object.
+/// Whether an object has nothing of ours.
 async fn untouched(space: &Space<'_>, resource: &Resource, name: &str) -> bool {
     unmarked(&space.get(resource, name).await)
 }
@@ -90,12 +90,12 @@ async fn of_all_services_those_that_can_be_are_taken_over_and_the_others_are_tol
     }
 }
 
-/// Whether a service doesn't say that it was taken over.
+/// Whether a service isn't marked as adopted.
 async fn untouched_service(space: &Space<'_>, service: &str) -> bool {
     space.get(&INFERENCE_SERVICE, service).await["metadata"]["annotations"]["pointsman.dev/adopted"].is_null()
 }
 
-/// Refuses what isn't as an expression says, and waits until it does so: to a patch that changes nothing else.
+/// Rejects updates that violate an expression, and waits until the API server rejects the probe, a patch that changes nothing else.
 async fn demands(space: &Space<'_>, name: &str, (resource, object): (&Resource, &str), expression: &str, probe: Value) {
     let rule = json!({"apiGroups": [resource.group], "apiVersions": ["*"], "resources": [resource.plural], "operations": ["UPDATE"]});
     let spec = json!({
@@ -117,7 +117,7 @@ async fn demands(space: &Space<'_>, name: &str, (resource, object): (&Resource, 
     .await;
 }
 
-/// Says that a service is refused with these words, in a preview and in earnest, and that nothing of it was written.
+/// Asserts that a service is refused with these messages, in a preview and with `--yes`, and that nothing of it was written.
 async fn stays_untouched(space: &Space<'_>, service: &str, words: &[&str]) {
     for args in [&["--force"][..], &["--force", "--yes"]] {
         let refused = adopt(space, &[&[&format!("isvc/{service}")[..]], args].concat());
@@ -136,7 +136,7 @@ async fn stays_untouched(space: &Space<'_>, service: &str, words: &[&str]) {
 async fn what_the_api_server_would_refuse_is_told_before_anything_is_written() {
     let cluster = own_cluster(Some(&[]));
 
-    // An object that is to be made.
+    // The API server rejects a new object.
     let space = Space::on(&cluster, "quota").await;
     engine_alone(&space, "chat", json!({})).await;
     space.kubectl(&["create", "quota", "none", "--hard=count/poddisruptionbudgets.policy=0"]).ok();
@@ -149,7 +149,7 @@ async fn what_the_api_server_would_refuse_is_told_before_anything_is_written() {
     space.kubectl(&["delete", "quota", "none"]).ok();
     eventually("the quota is gone", async || adopt(&space, &["isvc/chat", "--force"]).success.then_some(())).await;
 
-    // What an object of the other controller is to become.
+    // The API server rejects the change of an existing object.
     let space = Space::on(&cluster, "ports").await;
     engine_alone(&space, "chat", json!({})).await;
     let ports = json!({"spec": {"ports": [{"name": "http", "port": 80, "targetPort": 1}]}});
@@ -158,7 +158,7 @@ async fn what_the_api_server_would_refuse_is_told_before_anything_is_written() {
     assert!(told.stdout.contains("changed: spec.ports"), "{}", told.stdout);
     stays_untouched(&space, "chat", &["Service", "same-ports says no"]).await;
 
-    // The taking over itself.
+    // The API server rejects the adoption itself.
     let space = Space::on(&cluster, "labels").await;
     engine_alone(&space, "chat", json!({})).await;
     let labels = "object.metadata.labels == oldObject.metadata.labels";
@@ -166,7 +166,7 @@ async fn what_the_api_server_would_refuse_is_told_before_anything_is_written() {
     stays_untouched(&space, "chat", &["Deployment", "/chat-engine", "same-labels says no"]).await;
 }
 
-/// Lets a user do this in a namespace, or everywhere.
+/// Grants a user these rights in a namespace, or in the whole cluster.
 fn allow(space: &Space<'_>, user: &str, everywhere: bool, rules: &Value) {
     let prefix = if everywhere { "Cluster" } else { "" };
     let version = "rbac.authorization.k8s.io/v1";

@@ -1,4 +1,4 @@
-//! The Lease through an upgrade: who held it, and for how long nobody did.
+//! The Lease during an upgrade: its holders, and the longest time without one.
 
 use futures::StreamExt;
 use k8s_openapi::{
@@ -22,14 +22,14 @@ use tokio::task::JoinHandle;
 
 const NAME: &str = "pointsman";
 
-/// Who leads.
+/// The leader.
 pub(super) fn holder(cluster: &TestCluster) -> Option<String> {
     let found = cluster.kubectl(&["get", "lease", NAME, "-n", HOST_NAMESPACE, "-o", "json"]);
     let lease: Value = serde_json::from_str(&found.stdout).ok()?;
     Some(lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?.to_owned())
 }
 
-/// What a watch of it has brought.
+/// The states of the Lease that a watch has seen.
 pub(super) struct LeaseLog {
     seen: Arc<Mutex<Vec<LeaseSpec>>>,
     task: JoinHandle<()>,
@@ -47,12 +47,12 @@ impl LeaseLog {
                 into.lock().unwrap().extend(change.ok().and_then(|lease| lease.spec));
             }
         });
-        // An upgrade that begins earlier could be over before the first event.
+        // If the upgrade began earlier, it could be over before the first event.
         eventually("the Lease is there", async || (!seen.lock().unwrap().is_empty()).then_some(())).await;
         Self { seen, task }
     }
 
-    /// Holds that a host of before led first and one of after last, and that the Lease was never written later than it lasts.
+    /// Asserts that an old host was the first leader and a new one the last, and that the Lease was renewed in time.
     pub(super) fn end(self, before: &BTreeSet<String>, after: &BTreeSet<String>) {
         self.task.abort();
         let seen = self.seen.lock().unwrap();

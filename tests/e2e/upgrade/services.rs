@@ -1,4 +1,4 @@
-//! A hundred services of both kinds, and what must stay of them.
+//! A hundred services of both kinds, and the state that an upgrade must keep.
 
 use crate::services::{Space, accepted_writes, fixed, with_model};
 use pointsman_core::resource::{INFERENCE_SERVICE, LLM_INFERENCE_SERVICE};
@@ -6,7 +6,7 @@ use pointsman_tests::eventually;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Of each kind.
+/// Services per kind.
 const NUMBER: usize = 50;
 
 pub(super) struct Services<'a>(Space<'a>);
@@ -63,18 +63,18 @@ impl<'a> Services<'a> {
             .collect()
     }
 
-    /// What hosts have written so far and the API server took, but for the Lease.
+    /// The hosts' writes so far that the API server accepted, without those to the Lease.
     pub(super) fn writes(&self) -> Vec<String> {
         accepted_writes(self.0.0.cluster)
     }
 
-    /// Whether a write is one of what services are made of.
+    /// Whether a write is one to an object of a service.
     pub(super) fn is_object(write: &str) -> bool {
         let ours = ["inferenceservice-", "llminferenceservice-"].iter().any(|name| write.contains(&format!("/{name}")));
         ours && !write.ends_with("/status") && !write.contains("events/")
     }
 
-    /// Deletes a service of each kind, which no host needs to be there for.
+    /// Deletes a service of each kind, for which no host is needed.
     pub(super) fn delete_one_per_kind(&self) {
         for kinds in ["inferenceservices", "llminferenceservices"] {
             let first = self.list(kinds).remove(0);

@@ -1,4 +1,4 @@
-//! What an installation leaves behind, beside what the guide says of it.
+//! The objects that an installation leaves behind, compared with the guide.
 
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_tests::{
@@ -8,7 +8,7 @@ use pointsman_tests::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Kinds with names. Of kinds without, every object is meant.
+/// Names by kind; no names mean all objects of the kind.
 type Kinds = BTreeMap<String, BTreeSet<String>>;
 
 pub(super) struct Traces<'a> {
@@ -17,12 +17,12 @@ pub(super) struct Traces<'a> {
 }
 
 impl<'a> Traces<'a> {
-    /// Before the installation.
+    /// Records the objects before the installation.
     pub(super) fn begin(cluster: &'a TestCluster) -> Self {
         Self { cluster, before: objects(cluster) }
     }
 
-    /// What has come since, and not by the services.
+    /// The objects since then, without those of services.
     pub(super) fn left(&self) -> Kinds {
         let mut left = Kinds::new();
         for (kind, name) in objects(self.cluster).difference(&self.before) {
@@ -31,7 +31,7 @@ impl<'a> Traces<'a> {
         left
     }
 
-    /// Waits until that is what the page says. The garbage collector is later than who deletes.
+    /// Waits until they match the page. The garbage collector works after the deletion.
     pub(super) async fn match_page(&self, after: &str) {
         let stays = stays(after);
         let last = crate::services::LastSeen::default();
@@ -48,7 +48,7 @@ impl<'a> Traces<'a> {
     }
 }
 
-/// The rows of the table that something stays after.
+/// The kinds and names that stay, by the table's column for a removal.
 fn stays(after: &str) -> Kinds {
     let page = page("operate.md");
     let (_, section) = sections(&page).into_iter().find(|(heading, _)| *heading == "Removing it").unwrap();
@@ -71,10 +71,10 @@ fn stays(after: &str) -> Kinds {
     stays
 }
 
-/// All objects outside of the namespaces of services, by kind and name, but for what every namespace has.
+/// All objects outside of the services' namespaces, by kind and name, without those that every namespace has.
 fn objects(cluster: &TestCluster) -> BTreeSet<(String, String)> {
     const EVERYWHERE: [(&str, &str); 2] = [("ConfigMap", "kube-root-ca.crt"), ("ServiceAccount", "default")];
-    // They come and go with others' work: an APIService with CRDs, an IPAddress with a Service.
+    // These depend on other objects: an APIService on a CRD, an IPAddress on a Service.
     const PASSING: [&str; 4] = ["APIService", "Event", "IPAddress", "Node"];
     let kinds = cluster.kubectl(&["api-resources", "--verbs=list", "-o", "name"]);
     let kinds: Vec<&str> = kinds.stdout.lines().filter(|name| !name.starts_with("events") && !name.ends_with("metrics.k8s.io")).collect();
