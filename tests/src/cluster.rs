@@ -29,14 +29,14 @@ use std::{
     time::Instant,
 };
 
-/// A running control plane and what tests do with it.
+/// A running control plane, with the operations that tests need.
 #[derive(Debug)]
 pub struct TestCluster {
     cluster: Cluster,
-    /// Set once the shipped roles are there.
+    /// Set once the shipped roles are installed.
     roles: OnceLock<()>,
     audit: Mutex<AuditLog>,
-    /// The permit of one that isn't shared. Given back after the processes have ended: fields are dropped in this order.
+    /// The permit of a cluster that isn't shared. Fields are dropped in this order, so it is released once the processes have ended.
     permit: Option<OwnClusterPermit>,
 }
 
@@ -53,10 +53,11 @@ impl Deref for TestCluster {
     }
 }
 
-/// How many tests have control planes of their own at once: an API server takes 17 seconds of CPU until it serves our CRDs, and 2 GiB.
+/// The maximum number of tests with their own control planes at once: an API server takes 17 seconds of CPU until it serves our CRDs, and 2
+/// GiB.
 const OWN: usize = 3;
 
-/// One of those.
+/// The permit for one of them.
 #[derive(Debug)]
 pub struct OwnClusterPermit(());
 
@@ -64,7 +65,7 @@ static TAKEN: Mutex<usize> = Mutex::new(0);
 static FREED: Condvar = Condvar::new();
 
 impl OwnClusterPermit {
-    /// Waits for one. The whole thread of the test waits, which has nothing else to do.
+    /// Waits for a permit. It blocks the thread of the test, which has nothing else to do.
     pub fn take() -> Self {
         let taken = TAKEN.lock().expect("no panic while it is held");
         let mut taken = FREED.wait_while(taken, |taken| *taken >= OWN).expect("no panic while it is held");
@@ -81,8 +82,8 @@ impl Drop for OwnClusterPermit {
 }
 
 impl TestCluster {
-    /// The one that the tests share, with every part, neighbour and CRD, the optional ones too. `cargo xtask test` starts it
-    /// and waits for its end; without it, it ends with the test process.
+    /// The control plane that tests share, with every part, neighbour and CRD, including optional ones. `cargo xtask test` starts it and
+    /// waits for its end. Otherwise it ends with the test process.
     pub fn shared() -> &'static Self {
         static SHARED: OnceLock<TestCluster> = OnceLock::new();
         SHARED.get_or_init(|| {
@@ -95,14 +96,14 @@ impl TestCluster {
         })
     }
 
-    /// One of a test's own, without our CRDs.
+    /// A control plane for one test, without our CRDs.
     pub fn start(options: &Options) -> Self {
         Self::started(options, Some(OwnClusterPermit::take()))
     }
 
-    /// The same with our CRDs and the host's namespace.
+    /// A control plane for one test, with our CRDs and the host's namespace.
     pub fn with_our_crds(options: Options) -> Self {
-        // One after the other: the first prepares the data, and must not wait for those that wait for it.
+        // Before the permit is taken: the first caller prepares the data, and must not wait for callers that wait for it.
         let data = our_crds();
         let cluster = Self::start(&Options { etcd_data: Some(data.to_owned()), ..options });
         cluster.roles.get_or_init(|| ());
@@ -118,12 +119,12 @@ impl TestCluster {
         Self { cluster, roles: OnceLock::new(), audit, permit }
     }
 
-    /// Begins the use by a further test.
+    /// Assigns it to a further test.
     pub(crate) fn begin(&mut self, permit: OwnClusterPermit) {
         self.permit = Some(permit);
     }
 
-    /// Ends the use by a test: what hosts did is recorded, and the next test sees none of it.
+    /// Ends its use by a test: records the hosts' requests, and hides them from the next test.
     pub(crate) fn end(&mut self) {
         grants::record(&self.audit_lines());
         let audit = self.audit.get_mut().unwrap_or_else(PoisonError::into_inner);
@@ -131,17 +132,17 @@ impl TestCluster {
         self.permit = None;
     }
 
-    /// An API server and its storage, which is enough for CRDs, with these neighbours.
+    /// An API server and its storage with these neighbours, which is enough for CRDs.
     pub fn bare(neighbours: &[&str]) -> Self {
         Self::start(&bare(neighbours))
     }
 
-    /// A client of the administrator. A client belongs to the runtime that made it, and every test has its own.
+    /// A client of the administrator. A client belongs to the runtime that created it, and every test has its own runtime.
     pub async fn client(&self) -> Client {
         client(&self.kubeconfig).await
     }
 
-    /// A kubeconfig, with a token of its own, of the ServiceAccount that hosts run as: it has the rights of `deploy/roles` and no others.
+    /// A kubeconfig, with its own token, for the ServiceAccount of hosts. It only has the rights of `deploy/roles`.
     pub fn host_kubeconfig(&self) -> PathBuf {
         self.roles.get_or_init(|| self.install_roles());
         self.kubeconfig_of_service_account(HOST_NAMESPACE, ACCOUNT).unwrap_or_else(|error| panic!("{error}"))
@@ -154,7 +155,7 @@ impl TestCluster {
             let applied = self.apply_from(&[flag, &deploy.join(path).to_string_lossy()]);
             assert_eq!(applied.stderr, "", "a warning, or an error");
         }
-        // The API server learns of roles and bindings by watches of its own, in their order.
+        // The API server learns about roles and bindings by its own watches, in this order.
         let user = format!("--as={}", grants::host_user());
         for (resource, place) in [
             ("mutatingwebhookconfigurations/pointsman", "--all-namespaces"),
@@ -191,7 +192,7 @@ impl TestCluster {
         CommandOutput::by(helm_folders(helm.args(args).env("KUBECONFIG", &self.kubeconfig), &self.dir))
     }
 
-    /// Applies an object, as [`apply_from`](Self::apply_from) does, whoever has its fields.
+    /// Applies an object like [`apply_from`](Self::apply_from), even if another field manager owns its fields.
     pub fn apply(&self, object: &Value) -> CommandOutput {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let file = self.dir.join(format!("apply-{}.json", COUNT.fetch_add(1, Ordering::Relaxed)));
@@ -199,8 +200,8 @@ impl TestCluster {
         self.apply_from(&["--force-conflicts", "-f", &file.to_string_lossy()])
     }
 
-    /// kubectl applies what its further arguments name. It doesn't ask for the API's description first, which takes the API server seconds, and
-    /// minutes where it is busy.
+    /// `kubectl apply` with these arguments. It doesn't validate, because reading the API's description takes seconds, and minutes if the
+    /// API server is busy.
     pub fn apply_from(&self, args: &[&str]) -> CommandOutput {
         self.kubectl(&[&["apply", "--server-side", "--validate=false"], args].concat())
     }
@@ -210,24 +211,24 @@ impl TestCluster {
         CommandOutput::by(Command::new(pointsman()).args(args).env("KUBECONFIG", &self.kubeconfig).env(CACHE, compiled()))
     }
 
-    /// The requests that the API server has answered so far, as its audit log tells them.
+    /// The requests that the API server has served so far, from its audit log.
     pub fn requests(&self) -> Vec<Arc<Value>> {
         self.audit.lock().unwrap_or_else(PoisonError::into_inner).requests()
     }
 
-    /// The same as the log's text.
+    /// The text of the audit log.
     pub fn audit_lines(&self) -> String {
         self.audit.lock().unwrap_or_else(PoisonError::into_inner).text()
     }
 }
 
-/// An API server's audit log. Tests ask for it many times a second, so each line is parsed once.
+/// An API server's audit log. Tests read it many times per second, so each line is parsed once.
 #[derive(Debug, Default)]
 struct AuditLog {
     path: PathBuf,
-    /// Where in the file the lines begin that are of this test.
+    /// The offset of this test's first line.
     begin: u64,
-    /// How many of its bytes have been parsed.
+    /// The number of parsed bytes.
     parsed: u64,
     requests: Vec<Arc<Value>>,
 }
@@ -240,7 +241,7 @@ impl AuditLog {
 
     fn text(&self) -> String {
         let mut text = Vec::new();
-        // A cluster that didn't start has none.
+        // A cluster that didn't start has no audit log.
         if let Ok(mut log) = File::open(&self.path) {
             log.seek(SeekFrom::Start(self.begin)).expect("the log only grows");
             log.read_to_end(&mut text).expect("reading the audit log");
@@ -253,7 +254,7 @@ impl AuditLog {
         log.seek(SeekFrom::Start(self.parsed)).expect("the log only grows");
         let mut further = Vec::new();
         log.read_to_end(&mut further).expect("reading the audit log");
-        // The API server may be in the middle of a line.
+        // The API server may be writing a line.
         let whole = further.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
         let lines = further[..whole].split(|byte| *byte == b'\n');
         self.requests.extend(lines.filter_map(|line| serde_json::from_slice(line).ok()).map(Arc::new));
@@ -262,7 +263,7 @@ impl AuditLog {
     }
 }
 
-/// What starts an API server and its storage alone.
+/// The options for only an API server and its storage.
 pub(crate) fn bare(neighbours: &[&str]) -> Options {
     Options {
         parts: Some(vec!["etcd".to_owned(), "apiserver".to_owned()]),
@@ -271,12 +272,12 @@ pub(crate) fn bare(neighbours: &[&str]) -> Options {
     }
 }
 
-/// The data of an etcd with our CRDs and the host's namespace. To find them there costs an API server a fraction of what it costs to accept
-/// them. The data goes with the shared cluster.
+/// The data of an etcd with our CRDs and the host's namespace. An API server starts much faster with existing CRDs than it accepts new
+/// ones. The data is deleted with the shared cluster.
 fn our_crds() -> &'static Path {
     static DATA: OnceLock<PathBuf> = OnceLock::new();
     DATA.get_or_init(|| {
-        // Each cluster makes its own nodes.
+        // Each cluster creates its own nodes.
         let cluster = TestCluster::start(&Options { nodes: Some("none".into()), ..bare(&[]) });
         cluster.pointsman(&["crds", "install"]).ok();
         cluster.install_roles();
@@ -295,10 +296,10 @@ pub async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).expect("making a client")
 }
 
-/// A namespace of one test; it goes with the control plane.
+/// A namespace of one test. It ends with the control plane.
 #[allow(missing_debug_implementations)]
 pub struct TestNamespace<'a> {
-    /// Where it is.
+    /// Its cluster.
     pub cluster: &'a TestCluster,
     /// A client of the administrator.
     pub client: Client,

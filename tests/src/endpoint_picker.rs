@@ -1,4 +1,4 @@
-//! The endpoint picker, running against a test's cluster.
+//! The endpoint picker as a process, for a test's cluster.
 
 use crate::{TestNamespace, command::CACHE, compiled, eventually, pointsman};
 use axum::body::{Body, to_bytes};
@@ -20,30 +20,30 @@ use std::{
 };
 use tokio::net::TcpStream;
 
-/// The ServiceAccount that pickers run as.
+/// The ServiceAccount of pickers.
 pub const ACCOUNT: &str = "endpoint-picker";
 
-/// A running `pointsman endpoint-picker`; it ends with its cluster.
-#[allow(missing_debug_implementations)] // A Kubernetes client has none.
+/// A running `pointsman endpoint-picker`. It ends with its cluster.
+#[allow(missing_debug_implementations)] // A Kubernetes client has no Debug.
 pub struct PickerProcess<'a> {
     space: &'a TestNamespace<'a>,
-    /// Its name among the cluster's parts.
+    /// The name of its part in the cluster.
     pub part: String,
-    /// Where it answers proxies.
+    /// The address for proxies.
     pub address: SocketAddr,
-    /// Where it answers probes.
+    /// The address for probes.
     pub probes: SocketAddr,
     pages: String,
     log: PathBuf,
 }
 
 impl<'a> PickerProcess<'a> {
-    /// Starts it for a pool of a namespace, with the rights that a picker needs and no others, and waits until it answers.
+    /// Starts it for a pool of a namespace with only the rights that a picker needs, and waits until it serves.
     pub async fn start(space: &'a TestNamespace<'a>, pool: &str, flags: &[&str]) -> Self {
         Self::start_with(space, &[&["--pool-name", pool], flags].concat()).await
     }
 
-    /// The same with flags that name its pools.
+    /// Starts it with flags that name its pools.
     pub async fn start_with(space: &'a TestNamespace<'a>, flags: &[&str]) -> Self {
         let namespace = space.name.as_str();
         Self::grant(space, space);
@@ -53,7 +53,7 @@ impl<'a> PickerProcess<'a> {
         Self::launch(space, &kubeconfig, flags).await
     }
 
-    /// Starts what the container of a scheduler's Deployment runs, as its ServiceAccount. Ports are free ones.
+    /// Starts the program of a scheduler's Deployment as its ServiceAccount, with free ports.
     pub async fn start_as_deployed(space: &'a TestNamespace<'a>, deployment: &Value) -> Self {
         let pod = &deployment["spec"]["template"]["spec"];
         let main = &pod["containers"][0];
@@ -64,7 +64,7 @@ impl<'a> PickerProcess<'a> {
             let argument = argument.as_str().expect("an argument is a text");
             match argument.split_once('=') {
                 Some((port, _)) if port.ends_with("-port") => Some(format!("{port}=0")),
-                // What is compiled already needn't be again.
+                // Reuses the compiled plugins.
                 Some(("--cache", _)) => None,
                 _ => Some(argument.to_owned()),
             }
@@ -99,17 +99,17 @@ impl<'a> PickerProcess<'a> {
         Self { space, part, address, probes, pages, log }
     }
 
-    /// Lets the pickers of one namespace serve pools of another.
+    /// Grants the pickers of one namespace the rights for pools of another.
     pub fn grant(space: &TestNamespace<'_>, pickers: &TestNamespace<'_>) {
         space.cluster.apply(&rights(&space.name, &pickers.name)).ok();
     }
 
-    /// Waits until it knows of so many endpoints, and has a recent report of each.
+    /// Waits until it knows this many endpoints, with a recent report from each.
     pub async fn knows(&self, endpoints: u32) {
         self.knows_of(&format!("{}/", self.space.name), endpoints).await;
     }
 
-    /// The same of one of its pools, by the beginning of NAMESPACE/NAME.
+    /// Waits for one of its pools, by the prefix of NAMESPACE/NAME.
     pub async fn knows_of(&self, pool: &str, endpoints: u32) {
         eventually(&format!("the picker knows of {endpoints} endpoints"), async || {
             let series = format!("llm_d_epp_ready_endpoints{{name=\"{pool}");
@@ -119,7 +119,7 @@ impl<'a> PickerProcess<'a> {
         .await;
     }
 
-    /// Where it answers proxies about one of its pools, by NAMESPACE/NAME.
+    /// The address for proxies of one of its pools, by NAMESPACE/NAME.
     pub async fn address_of(&self, pool: &str) -> SocketAddr {
         let address = eventually("the picker answers proxies about the pool", async || {
             let answers = |line: &&Value| line["message"] == "answering proxies" && line["pool"] == pool;
@@ -128,7 +128,7 @@ impl<'a> PickerProcess<'a> {
         address.await.parse().expect("it is an address")
     }
 
-    /// Whether a service is serving, by gRPC's health protocol; or the code of gRPC's error.
+    /// Whether a service is serving, by gRPC's health protocol; or the code of the gRPC error.
     pub async fn health(&self, service: &str) -> Result<bool, String> {
         let stream = TcpStream::connect(self.probes).await.expect("it answers probes");
         let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("it speaks HTTP/2");
@@ -147,12 +147,12 @@ impl<'a> PickerProcess<'a> {
         Ok(response.status == i32::from(ServingStatus::Serving))
     }
 
-    /// Where its pages are.
+    /// The address of its pages.
     pub fn pages(&self) -> &str {
         &self.pages
     }
 
-    /// The last decisions, the newest first.
+    /// The last decisions, newest first.
     pub fn decisions(&self) -> Vec<Value> {
         let (_, lines) = http_get(&self.pages, "/decisions").expect("it answers /decisions");
         lines.lines().map(|line| serde_json::from_str(line).expect("a decision")).collect()
@@ -168,7 +168,7 @@ impl<'a> PickerProcess<'a> {
         http_get(&self.pages, path).ok()
     }
 
-    /// What /readyz says, with its status.
+    /// The status and the body of /readyz.
     pub fn ready(&self) -> Option<(u16, String)> {
         self.get("/readyz")
     }
@@ -183,20 +183,20 @@ impl<'a> PickerProcess<'a> {
         self.space.cluster.kill_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Ends it as a kubelet does.
+    /// Stops it like a kubelet.
     pub fn stop(&self) {
         self.space.cluster.stop_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// What a picker may do, as the schedulers of LLMInferenceServices may.
+/// The rights of a picker, like those of LLMInferenceServices' schedulers.
 fn rights(namespace: &str, pickers: &str) -> Value {
     let group = "rbac.authorization.k8s.io";
     let rule =
         |groups: &[&str], resources: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": ["get", "list", "watch"]});
     let groups = [X_INFERENCE_POOL.group, LLM_D_INFERENCE_OBJECTIVE.group];
     let rules = json!([
-        // ConfigMaps for --policy-config-map.
+        // ConfigMaps are for --policy-config-map.
         rule(&[""], &["pods", "configmaps"]),
         rule(&[INFERENCE_POOL.group, X_INFERENCE_POOL.group], &[INFERENCE_POOL.plural]),
         rule(&groups, &[LLM_D_INFERENCE_OBJECTIVE.plural, INFERENCE_MODEL_REWRITE.plural]),

@@ -1,4 +1,4 @@
-//! Envoy as a gateway configures it for an InferencePool: it asks an endpoint picker where each request goes.
+//! Envoy, configured like a gateway for an InferencePool: it calls an endpoint picker for the endpoint of each request.
 
 use crate::eventually;
 use pointsman_harness::{envoy, http_get};
@@ -11,10 +11,10 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
 };
 
-/// The header, and the key of metadata, with the endpoints that the picker has picked.
+/// The header, and the metadata key, with the picked endpoints.
 const DESTINATION: &str = "x-gateway-destination-endpoint";
 
-/// The names of the listeners: the one that asks the picker, and the one that doesn't.
+/// The names of the listeners: the one with the picker, and the one without it.
 const LISTENER: &str = "gateway";
 const DIRECT: &str = "direct";
 
@@ -22,44 +22,44 @@ const DIRECT: &str = "direct";
 const PICKER: &str = "picker";
 const ENDPOINTS: &str = "endpoints";
 
-/// The files with what it logs, and with where its administration listens.
+/// Envoy's log, and the file with the address of its administration.
 const LOG: &str = "envoy.log";
 const ADMIN_FILE: &str = "envoy-admin";
 
-/// Starts a program, and kills it when the pipe closes: also when we are killed. The program doesn't get the pipe.
+/// Starts a program, and kills it when the pipe closes, even if we are killed. The program doesn't inherit the pipe.
 const GUARD: &str = "\"$@\" & read -r _; kill -KILL $!; wait";
 
-/// How gateways get a request to the picked endpoint.
+/// How gateways route a request to the picked endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EnvoyStyle {
-    /// A cluster that connects to whatever address the header has, as Envoy Gateway does.
+    /// A cluster that connects to the address in the header, as Envoy Gateway does.
     OriginalDst,
-    /// A cluster of these endpoints, and a load balancer that prefers those in the metadata, in turn at each retry, as Istio and GKE do. After
-    /// the last of them it takes any.
+    /// A cluster of these endpoints whose load balancer prefers those in the metadata, one after the other for retries, as Istio and GKE
+    /// do. After the last of them, it uses any endpoint.
     OverrideHost(Vec<SocketAddr>),
 }
 
-/// How Envoy is configured.
+/// The configuration of Envoy.
 #[derive(Clone, Debug)]
 pub struct EnvoySettings {
-    /// Where the endpoint picker listens.
+    /// The address of the endpoint picker.
     pub picker: SocketAddr,
-    /// Whether by TLS, with any certificate.
+    /// Whether to use TLS, with any certificate.
     pub picker_tls: bool,
-    /// How a request gets to its endpoint.
+    /// How a request reaches its endpoint.
     pub style: EnvoyStyle,
-    /// Whether requests go on without a picker.
+    /// Whether requests continue if the picker fails.
     pub failure_mode_allow: bool,
 }
 
-/// A running Envoy; it ends when it is dropped.
+/// A running Envoy. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Envoy {
     address: SocketAddr,
     _process: Process,
 }
 
-/// A process below a guard.
+/// A process under a guard.
 #[derive(Debug)]
 struct Process {
     guard: Child,
@@ -74,21 +74,21 @@ impl Drop for Process {
 }
 
 impl Envoy {
-    /// Starts one with its files in a folder, and waits until it listens.
+    /// Starts Envoy with its files in a folder, and waits until it listens.
     pub async fn start(dir: &Path, settings: &EnvoySettings) -> Self {
         let listeners = [listener(LISTENER, settings, vec![processor(settings)])];
         Self::with_bootstrap(dir, &configuration(settings, &listeners), LISTENER).await
     }
 
-    /// The same with a second listener, whose address it tells: requests take the same route there, without the picker, to the endpoint that
-    /// they name in the header.
+    /// Starts Envoy with a second listener, and returns the listener's address: its requests take the same route without the picker, to the
+    /// endpoint in their header.
     pub async fn start_with_direct(dir: &Path, settings: &EnvoySettings) -> (Self, SocketAddr) {
         let listeners = [listener(LISTENER, settings, vec![processor(settings)]), listener(DIRECT, settings, Vec::new())];
         let envoy = Self::with_bootstrap(dir, &configuration(settings, &listeners), LISTENER).await;
         (envoy, listening(dir, DIRECT).await)
     }
 
-    /// The same with a whole bootstrap, and the name of the listener that is waited for.
+    /// Starts Envoy with a complete bootstrap, and waits for the listener with this name.
     pub async fn with_bootstrap(dir: &Path, bootstrap: &Value, listener: &str) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|error| panic!("making {}: {error}", dir.display()));
         let [config, log, admin_file] = ["envoy.json", LOG, ADMIN_FILE].map(|file| dir.join(file));
@@ -99,13 +99,13 @@ impl Envoy {
         Self { address, _process: process }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-/// Where a listener of the Envoy with its files in this folder listens, once it does.
+/// The address of a listener, once Envoy listens there, from the files in this folder.
 async fn listening(dir: &Path, listener: &str) -> SocketAddr {
     eventually("Envoy listens", async || {
         let said = fs::read_to_string(dir.join(LOG)).unwrap_or_default();
@@ -124,7 +124,7 @@ fn run(config: &Path, log: &Path, admin: &Path) -> Process {
     command.args(["-c", GUARD, "sh"]).arg(&program).arg("-c").arg(config).arg("--admin-address-path").arg(admin);
     command.args(["--concurrency", "1", "--disable-hot-restart"]);
     command.stdin(Stdio::piped()).stdout(file.try_clone().expect("a second handle")).stderr(file);
-    // A Ctrl-C in the terminal is for us.
+    // A Ctrl-C in the terminal is meant for us.
     let mut guard = command.process_group(0).spawn().unwrap_or_else(|error| panic!("starting {}: {error}", program.display()));
     let lifeline = guard.stdin.take();
     Process { guard, lifeline }
@@ -155,7 +155,7 @@ fn configuration(settings: &EnvoySettings, listeners: &[Value]) -> Value {
     })
 }
 
-/// A listener at any port, whose requests go through these filters to the endpoints.
+/// A listener at any port whose requests pass through these filters to the endpoints.
 fn listener(name: &str, settings: &EnvoySettings, mut filters: Vec<Value>) -> Value {
     let mut route = json!({"cluster": ENDPOINTS, "timeout": "0s"});
     if matches!(settings.style, EnvoyStyle::OverrideHost(_)) {
@@ -175,7 +175,7 @@ fn listener(name: &str, settings: &EnvoySettings, mut filters: Vec<Value>) -> Va
     json!({"name": name, "address": any_port(), "filter_chains": [{"filters": [manager]}]})
 }
 
-/// The filter that asks the picker, with the modes that the protocol demands. Gateways let a request wait for the picker almost without end.
+/// The filter that calls the picker, with the modes that the protocol requires. Gateways set an almost unlimited timeout for the picker.
 fn processor(settings: &EnvoySettings) -> Value {
     let config = json!({
         "grpc_service": {"envoy_grpc": {"cluster_name": PICKER, "authority": "picker"}},
@@ -193,7 +193,7 @@ fn processor(settings: &EnvoySettings) -> Value {
     extension("envoy.filters.http.ext_proc", "filters.http.ext_proc.v3.ExternalProcessor", config)
 }
 
-/// Endpoints in a cluster's form.
+/// Endpoints in the format of a cluster.
 fn assignment(cluster: &str, addresses: &[SocketAddr]) -> Value {
     let endpoints: Vec<Value> = addresses.iter().map(|address| json!({"endpoint": {"address": socket(*address)}})).collect();
     json!({"cluster_name": cluster, "endpoints": [{"lb_endpoints": endpoints}]})

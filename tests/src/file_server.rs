@@ -1,4 +1,4 @@
-//! A web server of files, with ranges and ETags, that fails when a test wants it to.
+//! A web server for files, with ranges and ETags, and with faults on request.
 
 use axum::{
     Router,
@@ -20,24 +20,24 @@ use std::{
 };
 use tokio::{net::TcpListener, task::JoinHandle};
 
-/// How much is sent at once.
+/// The size of the chunks that it sends.
 const CHUNK: usize = 64 << 10;
 
-/// What the server does with requests.
+/// The state of the server.
 #[derive(Debug, Default)]
 struct Site {
-    /// Each with its ETag.
+    /// The files by path, each with its ETag.
     files: Mutex<BTreeMap<String, (Bytes, String)>>,
-    /// What `Authorization` must be, if anything.
+    /// The required `Authorization`, if any.
     authorization: Mutex<Option<String>>,
-    /// After how many further bytes each answer breaks off.
+    /// The number of bytes after which each response breaks off.
     breaks_after: Mutex<Option<u64>>,
-    /// Bytes a second of each answer; 0 is no limit.
+    /// The maximum bytes per second of each response; 0 is unlimited.
     per_second: AtomicU64,
     sent: AtomicU64,
 }
 
-/// A running server; it ends when it is dropped.
+/// A running server. It ends when it is dropped.
 #[derive(Debug)]
 pub struct FileServer {
     site: Arc<Site>,
@@ -52,7 +52,7 @@ impl Drop for FileServer {
 }
 
 impl FileServer {
-    /// Starts one on loopback.
+    /// Starts it on loopback.
     pub async fn start() -> Self {
         let site = Arc::<Site>::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("listening on loopback");
@@ -84,22 +84,22 @@ impl FileServer {
         locked(&self.site.files).insert(path.to_owned(), (bytes, etag));
     }
 
-    /// Answers requests only with this `Authorization`.
+    /// Requires this `Authorization` of requests.
     pub fn require(&self, authorization: Option<&str>) {
         *locked(&self.site.authorization) = authorization.map(str::to_owned);
     }
 
-    /// Breaks each answer off after so many bytes.
+    /// Breaks each response off after this many bytes.
     pub fn break_after(&self, bytes: Option<u64>) {
         *locked(&self.site.breaks_after) = bytes;
     }
 
-    /// Limits each answer to so many bytes a second; 0 doesn't.
+    /// Limits each response to this many bytes per second; 0 is unlimited.
     pub fn limit(&self, per_second: u64) {
         self.site.per_second.store(per_second, Ordering::Relaxed);
     }
 
-    /// How many bytes of files it has sent.
+    /// The number of bytes of files that it has sent.
     pub fn sent(&self) -> u64 {
         self.site.sent.load(Ordering::Relaxed)
     }

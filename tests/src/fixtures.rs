@@ -1,4 +1,4 @@
-//! `tests/fixtures`; its README tells the formats.
+//! `tests/fixtures`, whose README describes the formats.
 
 use pointsman_harness::workspace;
 use serde::Deserialize;
@@ -35,23 +35,23 @@ pub fn base(kind: &str) -> Value {
     parse(&file).into_iter().next().unwrap_or_else(|| panic!("{} is empty", file.display()))
 }
 
-/// What a rule or pattern accepts and refuses.
+/// A case of a rule or pattern, with an accepted and a rejected value.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
     /// The CEL rule's message.
     pub rule: Option<String>,
-    /// Or the name of the field that has the pattern.
+    /// The name of the field with the pattern, if it isn't about a rule.
     pub pattern: Option<String>,
-    /// Where: `Kind path`.
+    /// The places: `Kind path`.
     pub at: Vec<String>,
-    /// A fragment that is there before, for rules that compare with it.
+    /// The previous fragment, for rules that compare with it.
     pub before: Option<Value>,
-    /// A fragment that is accepted.
+    /// An accepted fragment.
     pub accepted: Value,
-    /// A fragment that is refused.
+    /// A rejected fragment.
     pub rejected: Value,
-    /// Part of what the API server answers then.
+    /// A part of the API server's message.
     pub says: Option<String>,
 }
 
@@ -75,7 +75,7 @@ pub fn put(object: &mut Value, path: &str, fragment: &Value) {
     merge(object, &whole);
 }
 
-/// Objects field by field; everything else is replaced, but for the first item of a list, into which another is merged; null removes.
+/// Merges objects field by field, and the value into the first item of a list. Everything else is replaced, and null removes.
 fn merge(into: &mut Value, from: &Value) {
     match (into, from) {
         (Value::Object(into), Value::Object(from)) => {

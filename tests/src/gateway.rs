@@ -1,4 +1,4 @@
-//! The gateway, running against a test's cluster.
+//! The gateway as a process, for a test's cluster.
 
 use crate::{TestCluster, eventually, pointsman};
 use pointsman::permissions::GATEWAY_ACCOUNT;
@@ -11,22 +11,22 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A running `pointsman gateway`; it ends with its cluster.
+/// A running `pointsman gateway`. It ends with its cluster.
 #[derive(Debug)]
 pub struct GatewayProcess<'a> {
     cluster: &'a TestCluster,
-    /// Its name among the cluster's parts.
+    /// The name of its part in the cluster.
     pub part: String,
-    /// Where it answers clients.
+    /// The address for clients.
     pub address: String,
-    /// Where it answers /readyz and /metrics.
+    /// The address of /readyz and /metrics.
     pub pages: String,
     log: PathBuf,
 }
 
 impl<'a> GatewayProcess<'a> {
-    /// Starts it as the ServiceAccount that gateways run as, and waits until it answers. Of one cluster each has another number, since what it
-    /// may write is limited by that.
+    /// Starts it as the ServiceAccount of gateways, and waits until it serves. Gateways of one cluster need different numbers, because its
+    /// rights to write depend on the number.
     pub async fn start(cluster: &'a TestCluster, number: u32, flags: &[String]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let roles = workspace().join("deploy/gateway/roles.yaml");
@@ -44,7 +44,7 @@ impl<'a> GatewayProcess<'a> {
         Self { cluster, part, address, pages, log }
     }
 
-    /// The value of a series on its page of metrics, as it stands there.
+    /// The value of a series on its metrics page, by the exact text of the series.
     pub fn metric(&self, series: &str) -> Option<f64> {
         let (_, page) = http_get(&self.pages, "/metrics").ok()?;
         page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
@@ -60,13 +60,13 @@ impl<'a> GatewayProcess<'a> {
         self.cluster.kill_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }
 
-    /// Ends it as a kubelet does.
+    /// Stops it like a kubelet.
     pub fn stop(&self) {
         self.cluster.stop_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// Where it answers clients, once it has said so.
+/// The address for clients, once it is logged.
 fn serving_address(log: &Path) -> Option<String> {
     let line = log_lines(log).into_iter().find(|line| line["message"] == "answering clients")?;
     line["address"].as_str().map(str::to_owned)

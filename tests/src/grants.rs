@@ -1,5 +1,5 @@
-//! What hosts did with the rights of `deploy/roles`: each control plane leaves a record of its audit log, and the last test of a whole run
-//! compares all of them with what is granted.
+//! The use of the rights of `deploy/roles` by hosts: each control plane records it from its audit log, and the last test of a whole run
+//! compares all records with the granted rights.
 
 use crate::TestCluster;
 use pointsman::permissions::ACCOUNT;
@@ -14,46 +14,46 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// Something that the API server authorizes.
+/// A right that the API server authorizes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Right {
-    /// Of the API; empty for the core.
+    /// The API group; empty for the core.
     pub group: String,
-    /// The plural, with the subresource after a slash.
+    /// The plural, with a subresource after a slash.
     pub resource: String,
-    /// As roles name it.
+    /// The verb, as in roles.
     pub verb: String,
     /// Whether the object is in the host's own namespace.
     pub at_home: bool,
 }
 
-/// What hosts requested under the shipped roles.
+/// The requests of hosts under the shipped roles.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Record {
     /// How often each right was used.
     pub used: Vec<(Right, u64)>,
-    /// The messages of what was refused.
+    /// The messages of denied requests.
     pub refused: BTreeSet<String>,
 }
 
-/// The user that hosts are to the API server.
+/// The hosts' user name for the API server.
 pub fn host_user() -> String {
     format!("system:serviceaccount:{HOST_NAMESPACE}:{ACCOUNT}")
 }
 
-/// Leaves the record of a control plane that ends. A run without the shared cluster has no test that reads it.
+/// Writes the record of a control plane that ends. Without the shared cluster, no test reads it.
 pub(crate) fn record(audit_lines: &str) {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let Some(folder) = folder() else { return };
     let file = folder.join(format!("{}-{}.json", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-    // The test may have failed already, and says why itself: a record that can't be written must not hide that.
+    // The test may have failed already with its own message, which an unwritable record must not hide.
     let written = fs::create_dir_all(&folder).and_then(|()| fs::write(&file, serde_json::to_string(&read(audit_lines))?));
     if let Err(error) = written {
         eprintln!("{}: {error}", file.display());
     }
 }
 
-/// All records of a run, and what the shared control plane's audit log says.
+/// All records of a run, and one of the shared control plane's audit log.
 pub fn records() -> Vec<Record> {
     let folder = folder().expect("`cargo xtask test` runs this test, after all others");
     let mut records = vec![read(&TestCluster::shared().audit_lines())];
@@ -64,7 +64,7 @@ pub fn records() -> Vec<Record> {
     records
 }
 
-/// Beside the shared cluster, so that it goes with the run.
+/// In the folder of the shared cluster, so that it is deleted with the run.
 fn folder() -> Option<PathBuf> {
     let ready = std::env::var(SHARED_CLUSTER).ok()?;
     Some(Cluster::attach(ready).ok()?.dir.join("grants"))
@@ -74,7 +74,7 @@ fn read(audit_lines: &str) -> Record {
     let user = host_user();
     let mut used: BTreeMap<Right, u64> = BTreeMap::new();
     let (mut allowed, mut refused) = (BTreeSet::new(), BTreeMap::new());
-    // Most lines are other users': whether one may be the host's shows before it is parsed.
+    // Most lines are of other users. Filter them by text before parsing.
     let lines = audit_lines.lines().filter(|line| line.contains(&user));
     for event in lines.filter_map(|line| serde_json::from_str::<Value>(line).ok()).filter(|event| event["user"]["username"] == *user) {
         let request = request(&event);
@@ -87,19 +87,19 @@ fn read(audit_lines: &str) -> Record {
             *used.entry(right).or_default() += 1;
         }
     }
-    // An API server that has just started knows of no role yet, and refuses what the same roles allow before and after.
+    // Right after its start, an API server doesn't know the roles yet, and denies requests that the same roles allow later.
     refused.retain(|request, _| !allowed.contains(request));
     Record { used: used.into_iter().collect(), refused: refused.into_values().collect() }
 }
 
-/// What was requested: the verb and the path.
+/// The verb and the path of a request.
 fn request(event: &Value) -> String {
     let uri = event["requestURI"].as_str().unwrap_or_default();
     let path = uri.split_once('?').map_or(uri, |(path, _)| path);
     format!("{} {path}", event["verb"].as_str().unwrap_or_default())
 }
 
-/// What an event says that was refused for want of a right. Other reasons have the same code: a namespace that ends, a quota.
+/// The message of an event that was denied because of a missing right. Other denials have the same code: a terminating namespace, a quota.
 fn refusal(event: &Value) -> Option<String> {
     let message = event["responseStatus"]["message"].as_str().unwrap_or_default();
     let is_refused = event["annotations"]["authorization.k8s.io/decision"] == "forbid"
@@ -108,7 +108,7 @@ fn refusal(event: &Value) -> Option<String> {
     is_refused.then(|| format!("{}: {message}", request(event)))
 }
 
-/// The rights that an allowed request took. An apply that creates takes two.
+/// The rights that an allowed request used. An apply that creates an object uses two.
 fn rights(event: &Value) -> Vec<Right> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let object = &event["objectRef"];

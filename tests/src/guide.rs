@@ -1,4 +1,4 @@
-//! Guides whose commands are run as they stand there.
+//! Guides whose commands are run as written.
 
 use crate::{CommandOutput, TestCluster, command::helm_folders, helm, pointsman};
 use pointsman_harness::workspace;
@@ -8,16 +8,16 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-/// A block of commands, and what is said of their output.
+/// A block of commands, and their expected output.
 #[derive(Debug)]
 pub struct Step {
-    /// As they stand in the block.
+    /// The text of the block.
     pub commands: String,
-    /// What they print; a line `...` stands for any lines.
+    /// The output; a line `...` matches any lines.
     pub output: Option<String>,
 }
 
-/// The steps of a guide: `sh` blocks, each with the `text` block that follows it.
+/// The steps of a guide: its `sh` blocks, each with the `text` block after it.
 pub fn steps(guide: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for (language, content) in fenced(guide) {
@@ -30,7 +30,7 @@ pub fn steps(guide: &str) -> Vec<Step> {
     steps
 }
 
-/// A block of commands of a guide. Whoever takes it runs it: the test fails if it is dropped before.
+/// A block of a guide's commands. A test that reads it must run it, and fails otherwise.
 #[derive(Debug)]
 pub struct Block {
     commands: String,
@@ -38,7 +38,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// The commands as they stand there.
+    /// The text of the block.
     pub fn commands(&self) -> &str {
         &self.commands
     }
@@ -48,7 +48,7 @@ impl Block {
         self.run_with(cluster, folder, "")
     }
 
-    /// Runs them after commands that play what no container or kubelet does here.
+    /// Runs them after commands that replace containers and the kubelet.
     pub fn run_with(&self, cluster: &TestCluster, folder: &Path, before: &str) -> CommandOutput {
         self.ran.store(true, Ordering::Relaxed);
         shell(cluster, folder, &format!("{before}\n{}", self.commands))
@@ -67,7 +67,7 @@ pub fn page(name: &str) -> String {
     std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The blocks of commands below a heading of a page of `docs`, up to the next of its level.
+/// The command blocks below a heading of a page in `docs`, up to the next heading of the same level.
 pub fn blocks(name: &str, heading: &str) -> Vec<Block> {
     let page = page(name);
     let section = sections(&page).into_iter().find_map(|(its, text)| (its == heading).then_some(text));
@@ -77,7 +77,7 @@ pub fn blocks(name: &str, heading: &str) -> Vec<Block> {
     fenced(section).into_iter().filter_map(is_run).collect()
 }
 
-/// The headings of a page with the text below each; what comes before the first has none.
+/// The headings of a page with the text below each. The text before the first heading has an empty one.
 pub fn sections(page: &str) -> Vec<(&str, &str)> {
     let mut parts = page.split("\n## ");
     let first = parts.next().map(|text| ("", text));
@@ -86,11 +86,11 @@ pub fn sections(page: &str) -> Vec<(&str, &str)> {
 
 /// The fenced blocks of a text, each with its language.
 pub fn fenced(text: &str) -> Vec<(&str, &str)> {
-    // Every second part is within a block.
+    // Every second part is inside a block.
     text.split("\n```").skip(1).step_by(2).map(|block| block.split_once('\n').expect("a block names its language")).collect()
 }
 
-/// Whether these lines are printed in this order. A line `...` stands for any lines, and at the end of one for its rest.
+/// Whether the expected lines are printed in this order. A line `...` matches any lines, and `...` at the end of a line matches its rest.
 pub fn printed(said: &str, expected: &str) -> bool {
     let mut lines = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).peekable();
     let mut gap = false;
@@ -109,12 +109,12 @@ pub fn printed(said: &str, expected: &str) -> bool {
     gap || lines.peek().is_none()
 }
 
-/// Runs commands, with `pointsman` and `helm` as ours.
+/// Runs commands with our own `pointsman` and `helm`.
 pub fn shell(cluster: &TestCluster, folder: &Path, commands: &str) -> CommandOutput {
     let commands = format!("pointsman() {{ \"$POINTSMAN\" \"$@\"; }}\nhelm() {{ \"$HELM\" \"$@\"; }}\n{commands}");
     let mut bash = Command::new("bash");
     bash.args(["-euo", "pipefail", "-c", &commands]).current_dir(folder);
-    // By itself, kubectl would take what an earlier cluster at this port served for what there is.
+    // By default, kubectl would use the cached API discovery of an earlier cluster at the same port.
     bash.env("KUBECACHEDIR", cluster.dir.join("kube-cache"));
     bash.env("KUBECONFIG", &cluster.kubeconfig).env("POINTSMAN", pointsman()).env("HELM", helm());
     CommandOutput::by(helm_folders(&mut bash, &cluster.dir))

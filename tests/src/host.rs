@@ -1,4 +1,4 @@
-//! The host, running against a test's cluster.
+//! The host as a process, for a test's cluster.
 
 use crate::{
     CommandOutput, TestCluster,
@@ -14,36 +14,36 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-/// A running `pointsman controller`; it ends with its cluster.
+/// A running `pointsman controller`. It ends with its cluster.
 #[derive(Debug)]
 pub struct Host<'a> {
     cluster: &'a TestCluster,
-    /// Its name among the cluster's parts.
+    /// The name of its part in the cluster.
     pub part: String,
-    /// Where it listens.
+    /// Its address.
     pub address: String,
     log: PathBuf,
 }
 
 impl<'a> Host<'a> {
-    /// Starts it as the ServiceAccount that hosts run as, and waits until it listens.
+    /// Starts it as the ServiceAccount of hosts, and waits until it listens.
     pub async fn start(cluster: &'a TestCluster, flags: &[&str]) -> Self {
         Self::start_as(cluster, &cluster.host_kubeconfig(), flags).await
     }
 
-    /// The same with another kubeconfig.
+    /// Starts it with another kubeconfig.
     pub async fn start_as(cluster: &'a TestCluster, kubeconfig: &Path, flags: &[&str]) -> Self {
         let arguments = ["controller"].iter().chain(flags).map(ToString::to_string).collect();
         Self::launch(cluster, &pointsman(), kubeconfig, arguments, BTreeMap::new()).await
     }
 
-    /// The same as the ServiceAccount that hosts run as, without flags and in an environment.
+    /// Starts it as the ServiceAccount of hosts with environment variables and without flags.
     pub async fn start_in(cluster: &'a TestCluster, environment: &[(&str, &str)]) -> Self {
         let environment = environment.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
         Self::launch(cluster, &pointsman(), &cluster.host_kubeconfig(), vec!["controller".to_owned()], environment).await
     }
 
-    /// Starts what the container of a Deployment runs, as its first pod.
+    /// Starts the program of a Deployment, as its first pod.
     pub async fn start_as_deployed(cluster: &'a TestCluster, deployment: &Value) -> Self {
         let mut pod = deployment["spec"]["template"].clone();
         pod["metadata"]["namespace"] = deployment["metadata"]["namespace"].clone();
@@ -51,8 +51,8 @@ impl<'a> Host<'a> {
         Self::start_as_pod(cluster, &pointsman(), &pod).await
     }
 
-    /// Starts what the first container of a pod runs: by its arguments, its environment and its ServiceAccount, with folders of the cluster's
-    /// in place of its mounts. Ports are free ones.
+    /// Starts the program of a pod's first container, with its arguments, its environment and its ServiceAccount. Folders of the cluster
+    /// replace its mounts, and free ports its ports.
     pub async fn start_as_pod(cluster: &'a TestCluster, program: &Path, pod: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
@@ -61,7 +61,7 @@ impl<'a> Host<'a> {
         let mounts: Vec<(String, String)> = list(&container["volumeMounts"])
             .iter()
             .map(|mount| {
-                // What is compiled already needn't be for each pod again.
+                // All pods share the compiled plugins.
                 let shared = (mount["name"] == "cache").then(cache_volume);
                 let folder = shared.unwrap_or_else(|| cluster.dir.join("mounts").join(text(&mount["name"])));
                 std::fs::create_dir_all(&folder).expect("making a folder for a mount");
@@ -69,7 +69,7 @@ impl<'a> Host<'a> {
             })
             .collect();
         let mounted = |argument: String| mounts.iter().fold(argument, |argument, (path, folder)| argument.replace(path, folder));
-        // Servers of tests answer on loopback, at ports that are free.
+        // In tests, servers listen on loopback, with free ports.
         let local = |argument: String| argument.replace("0.0.0.0:9443", "127.0.0.1:0").replace("0.0.0.0:9444", "127.0.0.1:0");
         let arguments = list(&container["args"]).iter().map(|argument| local(mounted(text(argument)))).collect();
         let value = |variable: &Value| match variable["valueFrom"]["fieldRef"]["fieldPath"].as_str() {
@@ -102,34 +102,34 @@ impl<'a> Host<'a> {
         command.extend(["--listen".to_owned(), "127.0.0.1:0".to_owned()]);
         let always = [("KUBECONFIG", kubeconfig.to_owned()), (CACHE, compiled())];
         environment.extend(always.map(|(name, path)| (name.to_owned(), path.display().to_string())));
-        // A host that runs in no pod knows no image of its own.
+        // Without a pod, a host doesn't know its own image.
         environment.entry("POINTSMAN_PICKER_IMAGE".to_owned()).or_insert_with(|| "pointsman:test".to_owned());
         let log = cluster.run(&part, &command, &environment).unwrap_or_else(|error| panic!("{error}"));
         let address = eventually("the host tells where it listens", async || listening_address(&log)).await;
         Self { cluster, part, address, log }
     }
 
-    /// The value of a series on its page of metrics, named as it stands there.
+    /// The value of a series on its metrics page, by the exact text of the series.
     pub fn metric(&self, series: &str) -> Option<f64> {
         let (_, page) = self.get("/metrics").ok()?;
         page.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
     }
 
-    /// How many times it has looked at a subject.
+    /// The number of its reconciles.
     pub fn reconciles(&self) -> u64 {
         let Ok((_, page)) = self.get("/metrics") else { return 0 };
         let counts = page.lines().filter(|line| line.starts_with("controller_runtime_reconcile_total"));
         counts.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
     }
 
-    /// What the supervisor knows of its process.
+    /// The supervisor's status of its process.
     fn process(&self) -> Value {
         let status = self.cluster.control(&json!({"do": "status"})).unwrap_or_else(|error| panic!("{error}"));
         let parts = status["parts"].as_array().cloned().unwrap_or_default();
         parts.into_iter().find(|part| part["name"] == *self.part).expect("it was started")
     }
 
-    /// Ends it as a kubelet does, and waits until it has ended. Tells its exit code.
+    /// Stops it like a kubelet, waits for its end, and returns its exit code.
     pub async fn terminate(&self) -> i64 {
         let pid = self.process()["pid"].to_string();
         CommandOutput::by(Command::new("kill").args(["-TERM", &pid])).ok();
@@ -146,12 +146,12 @@ impl<'a> Host<'a> {
         eventually("the host is ready", async || matches!(self.get("/readyz"), Ok((200, _))).then_some(())).await;
     }
 
-    /// Where it answers the admission webhook, which it was told to do anywhere.
+    /// The address of its admission webhook, which it chose itself.
     pub async fn webhook(&self) -> String {
         self.logged_address("webhook").await
     }
 
-    /// The same of the external metrics API.
+    /// The address of its external metrics API, which it chose itself.
     pub async fn external_metrics(&self) -> String {
         self.logged_address("external_metrics").await
     }
@@ -161,17 +161,17 @@ impl<'a> Host<'a> {
         eventually(&format!("the host logs the address {field}"), async || told()).await
     }
 
-    /// The lines that it has logged.
+    /// The lines of its log.
     pub fn logged(&self) -> Vec<Value> {
         log_lines(&self.log)
     }
 
-    /// The file that it logs to, which stays when it ends.
+    /// The file of its log, which stays after its end.
     pub fn log(&self) -> PathBuf {
         self.log.clone()
     }
 
-    /// Ends it in good order.
+    /// Stops it gracefully.
     pub fn stop(self) {
         self.cluster.stop_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }

@@ -10,10 +10,10 @@ use std::{
     process::{Child, ChildStdin, Command, Stdio},
 };
 
-/// A running Istio. It ends when it is dropped, and with us.
+/// A running Istio. It ends when it is dropped, and with this process.
 #[derive(Debug)]
 pub struct Istio {
-    /// With this, an Envoy gets its configuration from it.
+    /// The bootstrap of an Envoy that Istio configures.
     pub bootstrap: Value,
     process: Child,
     lifeline: Option<ChildStdin>,
@@ -27,14 +27,14 @@ impl Drop for Istio {
 }
 
 impl Istio {
-    /// Starts one in a cluster with these objects, with its log in a folder, and waits until all pools are in use.
+    /// Starts it for a cluster with these objects, with its log in a folder, and waits until all pools are in use.
     pub fn start(dir: &Path, objects: &[Value]) -> Self {
         fs::create_dir_all(dir).unwrap_or_else(|error| panic!("making {}: {error}", dir.display()));
         let (program, log) = (istio(), dir.join("istio.log"));
         assert!(program.exists(), "Istio isn't built: `cargo xtask test --full` builds it");
         let mut command = Command::new(&program);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(File::create(&log).expect("writing Istio's log"));
-        // A Ctrl-C in the terminal is for us.
+        // A Ctrl-C in the terminal is meant for us.
         let mut process = command.process_group(0).spawn().unwrap_or_else(|error| panic!("starting {}: {error}", program.display()));
         let mut lifeline = process.stdin.take().expect("it is piped");
         let question = serde_json::json!({"apiVersion": "v1", "kind": "List", "items": objects});

@@ -1,4 +1,5 @@
-//! Plays the kubelet for the pods of an installation, since no container runs on the nodes of tests: what its containers run, runs beside them.
+//! Acts as the kubelet for the pods of an installation: no container runs on the nodes of tests, so the containers' programs run as local
+//! processes.
 
 use crate::{CommandOutput, Host, TestCluster, eventually};
 use pointsman_core::settings::HOST_NAMESPACE;
@@ -12,41 +13,42 @@ use std::{
 };
 use tokio::{runtime::Handle, task::block_in_place};
 
-/// The label by which pods are told apart, and its values.
+/// The label that tells pods apart, and its values.
 const LABEL: &str = "app.kubernetes.io/name";
 const HOST: &str = "pointsman";
 const JOB: &str = "pointsman-crds";
 
-/// What has kwok hold a pod back.
+/// The annotation that makes kwok hold a pod back.
 const HELD_BACK: &str = "cluster.pointsman.dev/behaviour";
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-/// The kubelet of the hosts' pods and of the job that installs the CRDs. A host runs while its pod is there, which is Ready once the host is.
+/// The kubelet for the hosts' pods and for the job that installs the CRDs. A host runs while its pod exists. The pod is Ready once the host
+/// is.
 #[derive(Debug)]
 pub struct Kubelet<'a> {
     cluster: &'a TestCluster,
-    /// What runs in place of each image.
+    /// The program that replaces each image.
     programs: BTreeMap<String, PathBuf>,
-    /// Whether hosts are played too; kwok has their pods be Ready at once otherwise.
+    /// Whether it runs hosts too; otherwise kwok makes their pods Ready at once.
     plays_hosts: bool,
-    /// The hosts by the uids of their pods, with the names of the pods.
+    /// The hosts with the names of their pods, by the pods' uids.
     hosts: BTreeMap<String, (String, Host<'a>)>,
-    /// The uids of the jobs' pods that have ended.
+    /// The uids of completed jobs' pods.
     done: BTreeSet<String>,
 }
 
 impl<'a> Kubelet<'a> {
-    /// Plays pods that don't exist yet, each by the program for its image.
+    /// Runs future pods, each with the program for its image.
     pub fn new(cluster: &'a TestCluster, programs: &[(&str, PathBuf)]) -> Self {
         let kubelet = Self::for_jobs(cluster, programs);
         kubelet.hold_back(HOST);
         Self { plays_hosts: true, ..kubelet }
     }
 
-    /// Plays jobs alone.
+    /// Runs only jobs.
     pub fn for_jobs(cluster: &'a TestCluster, programs: &[(&str, PathBuf)]) -> Self {
         let programs = programs.iter().map(|(image, program)| ((*image).to_owned(), program.clone())).collect();
         let kubelet = Self { cluster, programs, plays_hosts: false, hosts: BTreeMap::new(), done: BTreeSet::new() };
@@ -64,12 +66,12 @@ impl<'a> Kubelet<'a> {
         self.hosts.values().find_map(|(name, host)| (name == pod).then_some(host))
     }
 
-    /// The names of the pods whose hosts run.
+    /// The names of the pods with running hosts.
     pub fn pods(&self) -> BTreeSet<String> {
         self.hosts.values().map(|(name, _)| name.clone()).collect()
     }
 
-    /// The pods of a kind that aren't about to go.
+    /// The pods of a kind that aren't terminating.
     fn find(&self, name: &str) -> Vec<Value> {
         let found = self.cluster.kubectl(&["get", "pods", "-n", HOST_NAMESPACE, "-l", &format!("{LABEL}={name}"), "-o", "json"]).ok();
         let list: Value = serde_json::from_str(&found).expect("kubectl prints JSON");
@@ -82,7 +84,7 @@ impl<'a> Kubelet<'a> {
         self.programs.get(image).unwrap_or_else(|| panic!("nothing runs in place of {image}"))
     }
 
-    /// Does what a kubelet would do now.
+    /// Does one round of a kubelet's work.
     async fn step(&mut self) {
         for pod in self.find(JOB).iter().filter(|pod| pod["status"]["phase"] == "Pending") {
             self.run_job(pod);
@@ -104,16 +106,16 @@ impl<'a> Kubelet<'a> {
                 continue;
             };
             if pod["metadata"]["annotations"][HELD_BACK].is_string() && matches!(host.get("/readyz"), Ok((200, _))) {
-                // kwok makes it Ready, and gives it an address. It may be gone by now.
+                // Now kwok makes it Ready, and gives it an address. It may have been deleted.
                 self.cluster.kubectl(&["annotate", "pod", &name, "-n", HOST_NAMESPACE, &format!("{HELD_BACK}-")]);
             }
         }
     }
 
-    /// Runs what the job's container runs, by its ServiceAccount.
+    /// Runs the program of the job's container, as its ServiceAccount.
     fn run_job(&mut self, pod: &Value) {
         let (uid, name, account) = (&pod["metadata"]["uid"], text(&pod["metadata"]["name"]), text(&pod["spec"]["serviceAccountName"]));
-        // A kubelet needs longer to start a container than the API server to learn of a role.
+        // A real kubelet takes longer to start a container than the API server takes to learn about a role.
         let user = format!("--as=system:serviceaccount:{HOST_NAMESPACE}:{account}");
         let may = self.cluster.kubectl(&["auth", "can-i", "create", "customresourcedefinitions", &user]).stdout.starts_with("yes");
         if !may || !self.done.insert(text(uid).to_owned()) {
@@ -140,7 +142,7 @@ impl<'a> Kubelet<'a> {
         .await
     }
 
-    /// Works while commands run, which wait for what it does.
+    /// Works while commands run that wait for the pods.
     pub fn during(&mut self, commands: impl FnOnce() -> CommandOutput + Send) -> CommandOutput {
         thread::scope(|scope| {
             let commands = scope.spawn(commands);
@@ -150,7 +152,7 @@ impl<'a> Kubelet<'a> {
         })
     }
 
-    /// Works until the Deployment's newest pods are all there are, and Ready, and the hosts that they replace have ended.
+    /// Works until only the Deployment's newest pods exist and are Ready, and the replaced hosts have ended.
     pub async fn roll_out(&mut self) {
         self.until("the rollout ends", async |kubelet| {
             let found = kubelet.cluster.kubectl(&["get", "deployment", "pointsman", "-n", HOST_NAMESPACE, "-o", "json"]).ok();
@@ -163,7 +165,7 @@ impl<'a> Kubelet<'a> {
         .await;
     }
 
-    /// Works until no host runs, since their pods are gone.
+    /// Works until no host runs any more, because their pods are deleted.
     pub async fn all_end(&mut self) {
         self.until("all hosts have ended", async |kubelet| (kubelet.hosts.is_empty() && kubelet.find(HOST).is_empty()).then_some(())).await;
     }

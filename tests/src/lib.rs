@@ -1,6 +1,6 @@
-//! What the end-to-end tests share: one control plane for all of them, a namespace for each, kubectl, and fixtures.
+//! Shared by the end-to-end tests: one control plane for all of them, a namespace for each, kubectl, and fixtures.
 //!
-//! A helper that can't do its work ends the test: that is what a test is for.
+//! A helper that fails panics, which fails the test.
 #![allow(clippy::panic, clippy::expect_used, clippy::missing_panics_doc)]
 
 mod cluster;
@@ -42,13 +42,13 @@ pub use scheduler_extender::{ExtenderAddress, SchedulerExtender};
 
 use std::time::{Duration, Instant};
 
-/// How long something may take that has no bound of its own. Generous: it only bounds a test that fails.
+/// The timeout of steps without their own. It is generous, because only a failing test reaches it.
 const TEST_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// The variable that changes it, in seconds: whoever writes a test doesn't wait as long for one that fails.
+/// The variable that overrides it, in seconds: authors of tests use a shorter one.
 const PATIENCE: &str = "POINTSMAN_TEST_PATIENCE";
 
-/// How long something may take in this run.
+/// The timeout of this run.
 fn patience() -> Duration {
     let seconds = std::env::var(PATIENCE).ok().and_then(|seconds| seconds.parse().ok());
     seconds.map_or(TEST_TIMEOUT, Duration::from_secs)
@@ -59,14 +59,15 @@ pub fn is_full() -> bool {
     std::env::var_os(pointsman_harness::FULL).is_some()
 }
 
-/// The most that one look counts for. A machine that stands still for minutes, as virtual ones do, must not use patience up at once.
+/// The maximum time that one attempt counts for. A machine that stalls for minutes, as virtual ones do, must not use up the timeout at
+/// once.
 const MAX_LOOK: Duration = Duration::from_secs(10);
 
-/// How long there is no look after one, at least and at most; in between for as long as the look took.
+/// The minimum and the maximum pause after an attempt; in between, the pause is as long as the attempt.
 const MIN_PAUSE: Duration = Duration::from_millis(50);
 const MAX_PAUSE: Duration = Duration::from_secs(1);
 
-/// Asks until there is an answer.
+/// Tries until there is an answer.
 pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T>) -> T {
     let (mut waited, mut last) = (Duration::ZERO, Instant::now());
     loop {
@@ -74,7 +75,7 @@ pub async fn eventually<T>(what: &str, mut answer: impl AsyncFnMut() -> Option<T
         if let Some(answer) = answer().await {
             return answer;
         }
-        // A look by kubectl takes long on a busy machine, and a test that looks all the time keeps it busy.
+        // An attempt with kubectl takes long on a busy machine, and a test without pauses would keep it busy.
         let pause = looked.elapsed().clamp(MIN_PAUSE, MAX_PAUSE);
         waited += last.elapsed().min(MAX_LOOK);
         last = Instant::now();

@@ -1,4 +1,4 @@
-//! Clients that keep their connections, and do as little as possible: what they take of the machine is missing to what they measure.
+//! Clients that reuse their connections and do as little as possible, so that they take little CPU from the measured process.
 
 use crate::measure::quantile;
 use serde_json::{Value, json};
@@ -15,10 +15,10 @@ use tokio::{
     task::JoinSet,
 };
 
-/// What ends the head of an answer.
+/// The end of a response's head.
 const HEAD_END: &[u8] = b"\r\n\r\n";
 
-/// What ends an answer in chunks. No answer of the backend has it elsewhere.
+/// The end of a chunked response. The backend's responses contain it only there.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
 /// A request, as it is sent.
@@ -26,12 +26,12 @@ const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 pub struct Question(Arc<[u8]>);
 
 impl Question {
-    /// One with a body of JSON.
+    /// A request with a JSON body.
     pub fn new(path: &str, body: &Value) -> Self {
         Self::with_headers(path, &[], body)
     }
 
-    /// The same with further headers.
+    /// A request with further headers.
     pub fn with_headers(path: &str, headers: &[(&str, &str)], body: &Value) -> Self {
         let (body, mut request) = (body.to_string(), format!("POST {path} HTTP/1.1\r\nHost: gateway\r\n"));
         for (name, value) in headers {
@@ -58,7 +58,7 @@ impl Connection {
         Ok(Self { stream, read: Vec::new() })
     }
 
-    /// Sends a request, and reads until so much of the answer has come. It must be a success.
+    /// Sends a request, and reads until a given part of the response has arrived. The response must be a success.
     async fn ask_until(&mut self, question: &Question, has_come: impl Fn(&[u8], &[u8]) -> bool) -> io::Result<()> {
         self.stream.write_all(&question.0).await?;
         self.read.clear();
@@ -78,7 +78,7 @@ impl Connection {
         }
     }
 
-    /// Reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub async fn ask(&mut self, question: &Question) -> io::Result<()> {
         self.ask_until(question, |head, body| match content_length(head) {
             Some(length) => body.len() == length,
@@ -87,24 +87,24 @@ impl Connection {
         .await
     }
 
-    /// Reads the beginning of an answer that doesn't end.
+    /// Sends a request and reads the beginning of a response that doesn't end.
     pub async fn begin(&mut self, question: &Question) -> io::Result<()> {
         self.ask_until(question, |_, body| body.windows(5).any(|window| window == b"data:")).await
     }
 
-    /// The body of the last answer, as it came.
+    /// The body of the last response, as received.
     pub fn body(&self) -> &[u8] {
         let Some(end) = self.read.windows(HEAD_END.len()).position(|window| window == HEAD_END) else { return &[] };
         &self.read[end + HEAD_END.len()..]
     }
 
-    /// How often the last answer has this.
+    /// How often the last response contains this.
     fn count(&self, text: &[u8]) -> usize {
         self.read.windows(text.len()).filter(|window| *window == text).count()
     }
 }
 
-/// The length of the body behind a head, if the head has one.
+/// The content length in a head, if there is one.
 pub fn content_length(head: &[u8]) -> Option<usize> {
     let lines = head.split(|byte| *byte == b'\n');
     let mut lengths = lines.filter_map(|line| {
@@ -114,34 +114,34 @@ pub fn content_length(head: &[u8]) -> Option<usize> {
     lengths.next()
 }
 
-/// What clients ask, and how.
+/// The requests of clients.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// What is asked, one after the other and from the beginning again. Each connection begins at another place.
+    /// The requests, which are repeated in this order. Each connection starts at a different one.
     pub questions: Arc<[Question]>,
-    /// What each answer has so many times.
+    /// A text, and how often each response must contain it.
     pub answer: (&'static str, usize),
-    /// How many ask at once, each on a connection of its own.
+    /// The number of concurrent connections.
     pub connections: usize,
 }
 
-/// What was seen in a round.
+/// The results of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
-    /// What half of the requests took at the most.
+    /// The median latency.
     pub p50: Duration,
-    /// What 99 in a hundred took at the most.
+    /// The 99th percentile of latency.
     pub p99: Duration,
-    /// How many were answered.
+    /// The number of responses.
     pub answers: u32,
-    /// From the first request to the last answer.
+    /// From the first request to the last response.
     pub lasted: Duration,
 }
 
 impl Round {
-    /// One in which the requests took so long, which began then and ends now.
+    /// A round with these latencies, from `begun` until now.
     pub fn new(latencies: &[Duration], begun: Instant) -> Self {
-        // Before the sorting.
+        // Before the latencies are sorted.
         let lasted = begun.elapsed();
         let answers = u32::try_from(latencies.len()).expect("a round has fewer answers");
         Self { p50: quantile(latencies, 0.5), p99: quantile(latencies, 0.99), answers, lasted }
@@ -149,7 +149,7 @@ impl Round {
 }
 
 impl Scenario {
-    /// Asks for so long, over connections that are new and then kept. Each of them has one request first that doesn't count.
+    /// Sends requests for this long, over new connections that are reused. The first request of each isn't measured.
     pub fn round(&self, address: SocketAddr, lasts: Duration) -> Round {
         on_a_thread(self.ask(address, lasts))
     }
@@ -196,17 +196,17 @@ pub fn completion() -> String {
     .to_string()
 }
 
-/// A success with a body, as it is sent.
+/// A successful response with a body, as bytes.
 pub fn answer(content_type: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 200 OK\r\nContent-Type: {content_type}\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
-/// Runs to its end on a thread of its own, with a runtime of its own.
+/// Runs a future on its own thread, with its own runtime.
 pub fn on_a_thread<T: Send>(work: impl Future<Output = T> + Send) -> T {
     thread::scope(|scope| scope.spawn(|| runtime().block_on(work)).join()).expect("it didn't panic")
 }
 
-/// One thread, as clients and backend have one each: tasks that move between threads would take more of the machine.
+/// A single-threaded runtime; clients and backend have one each, because tasks that move between threads would take more CPU.
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }

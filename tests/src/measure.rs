@@ -1,4 +1,4 @@
-//! What the benches share: what a process takes of the machine, what a host counts, and where the numbers go.
+//! Shared by the benches: the resources of a process, the metrics of a host, and the output of the numbers.
 
 use crate::{Host, TestCluster, eventually};
 use serde_json::json;
@@ -11,44 +11,44 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// The kernel tells times in hundredths of a second, on every machine.
+/// The kernel's unit of CPU time, which is a hundredth of a second on every machine.
 const TICK: Duration = Duration::from_millis(10);
 
-/// What a process has taken so far, as the kernel tells it. What its children took isn't part of it.
+/// The resources that a process has used so far, by the kernel's counters, without those of its children.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
-    /// The CPU that its own code took.
+    /// CPU time in user mode.
     pub user: Duration,
-    /// The CPU that the kernel took for it.
+    /// CPU time in the kernel.
     pub system: Duration,
-    /// Bytes of resident memory now.
+    /// Resident memory now, in bytes.
     pub resident: u64,
-    /// Those of them that are no file's: what it has allocated.
+    /// Resident memory that isn't backed by a file, in bytes.
     pub allocated: u64,
-    /// Bytes of resident memory at the most.
+    /// The maximum of resident memory, in bytes.
     pub peak: u64,
 }
 
 impl Taken {
-    /// All of the CPU.
+    /// The total CPU time.
     pub fn cpu(&self) -> Duration {
         self.user + self.system
     }
 }
 
-/// What a running host has taken so far.
+/// The resources of a running host.
 pub fn taken(cluster: &TestCluster, host: &Host<'_>) -> Taken {
     taken_by_part(cluster, &host.part)
 }
 
-/// What one of a control plane's parts has taken so far.
+/// The resources of a control plane's part.
 pub fn taken_by_part(cluster: &TestCluster, part: &str) -> Taken {
     let status = cluster.control(&json!({"do": "status"})).expect("asking the control plane for its parts");
     let found = status["parts"].as_array().into_iter().flatten().find(|found| found["name"] == *part);
     usage_of_process(&found.expect("it is one of the control plane's parts")["pid"].to_string())
 }
 
-/// What this process has taken so far.
+/// The resources of this process.
 pub fn ours() -> Taken {
     usage_of_process("self")
 }
@@ -56,7 +56,7 @@ pub fn ours() -> Taken {
 fn usage_of_process(process: &str) -> Taken {
     let read = |file: &str| fs::read_to_string(format!("/proc/{process}/{file}")).expect("a process of ours tells what it takes");
     let stat = read("stat");
-    // The program's name may have anything in it; behind it come numbers.
+    // The program's name may contain any characters. Numbers follow it.
     let (_, numbers) = stat.rsplit_once(')').expect("a name in brackets");
     let numbers: Vec<&str> = numbers.split_whitespace().collect();
     let ticks = |place: usize| TICK * numbers[place].parse::<u32>().expect("a number of ticks");
@@ -68,25 +68,25 @@ fn usage_of_process(process: &str) -> Taken {
     Taken { user: ticks(11), system: ticks(12), resident: bytes("VmRSS:"), allocated: bytes("RssAnon:"), peak: bytes("VmHWM:") }
 }
 
-/// The sum of a metric over its labels; 0 where the host gives no answer.
+/// The sum of a metric over its labels; 0 if the host doesn't respond.
 pub fn metric(host: &Host<'_>, name: &str) -> f64 {
     let Ok((200, page)) = host.get("/metrics") else { return 0.0 };
     metric_on_page(&page, name)
 }
 
-/// The same on a page of metrics.
+/// The sum of a metric on a metrics page.
 pub fn metric_on_page(page: &str, name: &str) -> f64 {
     let lines = page.lines().filter(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with([' ', '{'])));
     lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
 
-/// Waits until a host leads.
+/// Waits until a host is the leader.
 pub async fn leads(host: &Host<'_>) {
     host.ready().await;
     eventually("the host leads", async || (metric(host, "pointsman_leader") > 0.0).then_some(())).await;
 }
 
-/// Waits longer than a test would: thousands of services take what they take.
+/// Waits without a test's timeout, because thousands of services take long.
 pub async fn wait(what: &str, mut done: impl AsyncFnMut() -> bool) {
     let begun = Instant::now();
     while !done().await {
@@ -95,16 +95,16 @@ pub async fn wait(what: &str, mut done: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The time that so much of the times don't exceed; none of no times.
+/// A quantile of these times; 0 if there are none.
 pub fn quantile(times: &[Duration], quantile: f64) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort();
     let last = sorted.len().saturating_sub(1);
-    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A place in a short list.
+    #[allow(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss)] // An index into a short list.
     sorted.get((last as f64 * quantile).ceil() as usize).copied().unwrap_or_default()
 }
 
-/// Prints a number beside its goal.
+/// Prints a number next to its goal.
 pub fn goal(what: &str, seen: &str, wanted: &str, met: bool) {
     println!("  {what:<28} {seen:>12}   goal {wanted}: {}", if met { "met" } else { "NOT MET" });
 }
@@ -114,12 +114,12 @@ pub fn is_quick() -> bool {
     std::env::var_os("POINTSMAN_QUICK").is_some()
 }
 
-/// The number in a variable.
+/// The number in an environment variable.
 pub fn number_in<N: FromStr<Err = ParseIntError>>(variable: &str) -> Option<N> {
     std::env::var(variable).ok().map(|text| text.parse().unwrap_or_else(|error| panic!("{variable}: {error}: set it to a number")))
 }
 
-/// Writes the numbers where criterion's benches write theirs, so that `cargo xtask bench` has them in its table.
+/// Writes the numbers in the format and the folder of criterion's benches, so that `cargo xtask bench` lists them.
 pub fn keep(group: &str, measured: &[(&str, Duration)]) {
     let Some(home) = std::env::var_os("CRITERION_HOME").map(PathBuf::from) else { return };
     for (name, time) in measured {

@@ -1,4 +1,4 @@
-//! Model agents, as processes in place of the pods of their DaemonSet, each with the token of its pod and a folder for its node's disk.
+//! Model agents as processes instead of their DaemonSet's pods, each with its pod's token and a folder instead of its node's disk.
 
 use crate::{Host, TestCluster, eventually, pointsman};
 use pointsman::permissions::{MODEL_AGENT, MODEL_AGENT_ACCOUNT, MODEL_AGENT_NAMESPACE};
@@ -10,11 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// A running agent; it ends with its cluster.
+/// A running agent. It ends with its cluster.
 #[derive(Debug)]
 pub struct ModelAgent<'a> {
     process: Host<'a>,
-    /// The folder in place of the node's.
+    /// The folder that replaces the node's.
     pub root: PathBuf,
 }
 
@@ -27,12 +27,12 @@ impl<'a> Deref for ModelAgent<'a> {
 }
 
 impl<'a> ModelAgent<'a> {
-    /// Installs what agents need.
+    /// Installs the objects that agents need.
     pub fn install(cluster: &TestCluster) {
         cluster.apply_from(&["-k", workspace().join("deploy").join(MODEL_AGENT).to_str().expect("a path")]).ok();
     }
 
-    /// Starts the agent of a node, as the DaemonSet's pod there says. The folder stays between starts.
+    /// Starts the agent of a node, like the DaemonSet's pod there. The folder stays between starts.
     pub async fn start(cluster: &'a TestCluster, node: &str, flags: &[&str]) -> Self {
         let pod = eventually("the DaemonSet has a pod on the node", async || agent_pod(cluster, node)).await;
         let root = cluster.dir.join("nodes").join(node).join("models");
@@ -50,12 +50,12 @@ impl<'a> ModelAgent<'a> {
         Self { process: Host::launch(cluster, &pointsman(), &kubeconfig, arguments, environment).await, root }
     }
 
-    /// Ends it in good order.
+    /// Stops it gracefully.
     pub fn stop(self) {
         self.process.stop();
     }
 
-    /// Kills it, as a node that loses its power does.
+    /// Kills it, as if the node lost power.
     pub fn kill(self) {
         self.cluster().kill_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }
@@ -68,7 +68,7 @@ fn agent_pod(cluster: &TestCluster, node: &str) -> Option<Value> {
     pods["items"].as_array()?.first().cloned()
 }
 
-/// A kubeconfig with the token that a kubelet gives to the agent's pod.
+/// A kubeconfig with the token of the agent's pod.
 pub fn kubeconfig(cluster: &TestCluster, node: &str, pod: &str) -> PathBuf {
     let token = cluster.kubectl(&[
         "create",

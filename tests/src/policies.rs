@@ -1,4 +1,4 @@
-//! Policies in the tests: plugins as they are shipped, clusters that they are applied to, and the engine in this process.
+//! Policies in the tests: plugins as shipped, clusters with policies, and the engine in this process.
 
 use crate::{TestCluster, client, eventually, pointsman, pool::PooledCluster};
 use k8s_openapi::{
@@ -41,7 +41,7 @@ pub fn plugin_bytes(package: &str) -> Vec<u8> {
     std::fs::read(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The same plugin under another digest: with a custom section that nobody reads.
+/// The same plugin with another digest, by a custom section that is never read.
 pub fn with_other_digest(plugin: &[u8], number: usize) -> Vec<u8> {
     with_section(plugin, format!("{number:08}").as_bytes())
 }
@@ -64,7 +64,7 @@ pub fn with_section(plugin: &[u8], content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A control plane of a test's own, with our CRDs and the host's namespace: PolicyPlugins are for a whole cluster.
+/// A control plane for one test, with our CRDs and the host's namespace, because PolicyPlugins are cluster-wide.
 #[derive(Debug)]
 pub struct PolicyCluster(PolicyClusterKind);
 
@@ -85,18 +85,18 @@ impl Deref for PolicyCluster {
 }
 
 impl PolicyCluster {
-    /// An API server and its storage, as if they had just been started.
-    #[allow(clippy::unused_async)] // Whoever starts it is asynchronous.
+    /// An API server and its storage, in the state after their start.
+    #[allow(clippy::unused_async)] // Its callers are asynchronous.
     pub async fn start() -> Self {
         Self(PolicyClusterKind::Pooled(PooledCluster::take()))
     }
 
-    /// One that is there, for tests of more than policies.
+    /// A given cluster, for tests that don't only need policies.
     pub fn from_cluster(cluster: TestCluster) -> Self {
         Self(PolicyClusterKind::Other(cluster))
     }
 
-    /// A folder of this cluster's, for caches and plugin files.
+    /// A folder of this cluster, for caches and plugin files.
     pub fn folder(&self, name: &str) -> PathBuf {
         let folder = self.dir.join(name);
         std::fs::create_dir_all(&folder).expect("making a folder");
@@ -135,7 +135,7 @@ impl PolicyCluster {
             .unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 
-    /// The same, bound to the ConfigMap of its name, with more in its spec.
+    /// Applies a PolicyPlugin for the ConfigMap of the same name, with `more` in its spec.
     pub async fn plugin_of_config_map(&self, name: &str, more: Value) {
         let mut spec = json!({"source": {"configMap": {"name": name}}});
         let more = more.as_object().cloned().unwrap_or_default();
@@ -149,7 +149,7 @@ impl PolicyCluster {
         api.delete(name, &DeleteParams::default()).await.expect("deleting a PolicyPlugin");
     }
 
-    /// What is told of a PolicyPlugin, once that is as expected.
+    /// The status of a PolicyPlugin, once it is as expected.
     pub async fn status(&self, name: &str, what: &str, expected: impl Fn(&PolicyPluginStatus) -> bool) -> PolicyPluginStatus {
         let api = Api::<PolicyPlugin>::all(self.client().await);
         let last = std::sync::Mutex::new(None);
@@ -163,7 +163,7 @@ impl PolicyCluster {
         .await
     }
 
-    /// Waits until these bytes decide.
+    /// Waits until these bytes are active.
     pub async fn active(&self, name: &str, digest: &str) -> PolicyPluginStatus {
         self.status(name, &format!("{digest} is active"), |status| {
             condition(status, "Ready").is_some_and(|(state, ..)| state == "True")
@@ -172,7 +172,7 @@ impl PolicyCluster {
         .await
     }
 
-    /// Waits until the newest state can't be loaded, and tells why: reason and message.
+    /// Waits until the newest generation can't be loaded, and returns the reason and the message.
     pub async fn refused(&self, name: &str) -> (String, String) {
         let status =
             self.status(name, "it is refused", |status| condition(status, "Loaded").is_some_and(|(state, ..)| state == "False")).await;
@@ -194,27 +194,27 @@ pub fn condition(status: &PolicyPluginStatus, type_: &str) -> Option<(String, St
     Some((found.status.clone(), found.reason.clone(), found.message.clone()))
 }
 
-/// The engine, in this process: what the controller starts, for tests that put questions themselves.
+/// The controller's policy engine in this process, for tests that send questions themselves.
 #[derive(Debug)]
 pub struct Engine {
-    /// What decides.
+    /// The active policies.
     pub policies: Arc<Policies>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Engine {
-    /// Starts it against a cluster, as a host of that name, and waits until the recorded policies are in force.
+    /// Starts it for a cluster, as a host with this identity, and waits until the recorded policies are active.
     pub async fn start(cluster: &TestCluster, identity: &str, cache: &Path) -> Self {
         Self::start_with_sources(cluster, identity, cache, SOURCES).await
     }
 
-    /// Starts one of another version.
+    /// Starts an engine of another version.
     pub async fn start_version(cluster: &TestCluster, identity: &str, cache: &Path, version: &str) -> Self {
         Self::with(client(&cluster.host_kubeconfig()).await, identity, cache, version, SOURCES).await
     }
 
-    /// Starts one that takes plugins from these sources.
+    /// Starts an engine with these sources of plugins.
     pub async fn start_with_sources(cluster: &TestCluster, identity: &str, cache: &Path, sources: &'static [&'static dyn Source]) -> Self {
         Self::with(client(&cluster.host_kubeconfig()).await, identity, cache, env!("CARGO_PKG_VERSION"), sources).await
     }
@@ -237,7 +237,7 @@ impl Engine {
             version: version.to_owned(),
         };
         let compilers = Compilers::new(pointsman(), cache).expect("a cache of compiled plugins");
-        // It works on no subject, so that there is none to compare on.
+        // It has no subjects to compare.
         let (_, listed) = watch::channel(None);
         let stage = LiveComparison::new(Shared::default(), Claims::default(), pointsman_core::settings::Settings::default(), listed);
         let pacer = Arc::new(Pacer::new(None));
@@ -248,7 +248,7 @@ impl Engine {
         Self { policies, stop, tasks }
     }
 
-    /// Ends it in good order.
+    /// Stops it gracefully.
     pub async fn stop(mut self) {
         self.tasks[0].abort();
         self.stop.send_replace(true);

@@ -1,5 +1,5 @@
-//! Control planes that tests use one after the other. To start one takes as much CPU time as most tests that use it; to restore what it held at
-//! its start takes a tenth of a second.
+//! Control planes that tests use one after the other. The start of one takes as much CPU time as most of these tests; restoring its initial
+//! state takes a tenth of a second.
 
 use crate::{
     TestCluster,
@@ -11,18 +11,18 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-/// Those that no test uses now. They end with this process.
+/// The control planes that no test is using. They end with this process.
 static IDLE: Mutex<VecDeque<TestCluster>> = Mutex::new(VecDeque::new());
 
-/// An API server and its storage with our CRDs, the shipped roles and the host's namespace, for one test alone.
+/// An API server and its storage with our CRDs, the shipped roles and the host's namespace, for one test at a time.
 #[derive(Debug)]
 pub(crate) struct PooledCluster(Option<TestCluster>);
 
 impl PooledCluster {
-    /// Takes one that is idle, or starts one.
+    /// Takes an idle one, or starts one.
     pub(crate) fn take() -> Self {
         let permit = OwnClusterPermit::take();
-        // What a former test did as it ended may have come after the cluster was given back, so it is restored once more.
+        // Late requests of the previous test may have arrived after it released the cluster, so it is restored again.
         while let Some(mut cluster) = idle().pop_front() {
             if cluster.restore().is_ok() {
                 cluster.begin(permit);
@@ -50,7 +50,7 @@ impl Deref for PooledCluster {
 impl Drop for PooledCluster {
     fn drop(&mut self) {
         let Some(mut cluster) = self.0.take() else { return };
-        // Where a test failed or changed what can't be restored, the cluster ends as others do.
+        // If the test failed, or changed something that can't be restored, the cluster ends as others do.
         if !std::thread::panicking() && cluster.restore().is_ok() {
             cluster.end();
             idle().push_back(cluster);

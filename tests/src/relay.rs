@@ -1,4 +1,4 @@
-//! A relay between a client and the API server that can stop forwarding in the middle: connections stay open, and nothing comes through.
+//! A relay between a client and the API server that can stop forwarding at any time: connections stay open, and no data passes.
 
 use std::{
     io::{Read, Write},
@@ -8,19 +8,19 @@ use std::{
     thread,
 };
 
-/// Whether nothing comes through, and whom to wake when that ends.
+/// Whether it is frozen, and the condition variable for a change of that.
 type Frozen = Arc<(Mutex<bool>, Condvar)>;
 
 /// A relay. Its connections end with the test.
 #[derive(Debug)]
 pub struct Relay {
-    /// Where it listens.
+    /// Its address.
     pub address: SocketAddr,
     frozen: Frozen,
 }
 
 impl Relay {
-    /// Forwards bytes between whoever connects and the target.
+    /// Forwards data between its clients and the target.
     pub fn start(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback");
         let address = listener.local_addr().expect("it listens");
@@ -39,7 +39,7 @@ impl Relay {
         Self { address, frozen }
     }
 
-    /// The same for the API server of a kubeconfig: a kubeconfig beside it leads through the relay.
+    /// A relay for the API server of a kubeconfig, and a kubeconfig that uses the relay, in the same folder.
     pub fn before(kubeconfig: &Path) -> (Self, PathBuf) {
         let written = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
         let server =
@@ -50,12 +50,12 @@ impl Relay {
         (relay, through)
     }
 
-    /// From now on nothing comes through, though nobody hangs up.
+    /// Stops forwarding, and keeps the connections open.
     pub fn freeze(&self) {
         self.set(true);
     }
 
-    /// Lets everything through again, what has waited too.
+    /// Forwards everything again, including delayed data.
     pub fn thaw(&self) {
         self.set(false);
     }
@@ -76,7 +76,7 @@ fn forward(mut from: &TcpStream, mut to: &TcpStream, (frozen, turns): &(Mutex<bo
             break;
         }
     }
-    // The one direction that ends ends the other.
+    // If one direction ends, the other one ends too.
     for end in [from, to] {
         end.shutdown(Shutdown::Both).ok();
     }

@@ -1,4 +1,4 @@
-//! Reloads under load: a plugin's bytes change again and again while decisions fall.
+//! Reloads under load: a plugin's bytes change again and again while the engine decides.
 
 use crate::{Engine, PolicyCluster, eventually, measure, plugin_bytes, with_other_digest};
 use pointsman_core::decide::{Standing, propagation};
@@ -20,35 +20,35 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What was seen.
+/// The results.
 #[derive(Clone, Debug)]
 pub struct Reloads {
     /// The size of the component.
     pub bytes: usize,
     /// From the write of the ConfigMap to the first decision by the new bytes.
     pub latencies: Vec<Duration>,
-    /// How many decisions fell meanwhile.
+    /// The number of decisions.
     pub decisions: u64,
-    /// Those without an answer.
+    /// Failed decisions.
     pub failed: u64,
-    /// Those that took longer than a call may.
+    /// Decisions that took longer than the limit of a call.
     pub late: u64,
-    /// Pairs of decisions of one plan that came from two sets.
+    /// Pairs of decisions in one plan that came from two sets.
     pub mixed: u64,
     /// The slowest decision.
     pub slowest: Duration,
-    /// Resident memory after the first tenth of the reloads and at the end.
+    /// Resident memory after the first tenth of the reloads, and at the end.
     pub resident: (u64, u64),
 }
 
 impl Reloads {
-    /// The latency that so much of the reloads don't exceed.
+    /// A quantile of the latencies.
     pub fn quantile(&self, quantile: f64) -> Duration {
         measure::quantile(&self.latencies, quantile)
     }
 }
 
-/// A question at metadata-propagation, about a subject of that number in a namespace with a cost centre.
+/// A question at metadata-propagation, about the subject with this number in a namespace with a cost centre.
 pub fn question(number: u64) -> propagation::Inputs {
     let labels = vec![Entry { key: "cost-centre".into(), value: "r-7".into() }];
     let subject = Subject { name: format!("subject-{number}"), namespace_labels: labels, ..Subject::default() };
@@ -70,7 +70,7 @@ struct Counts {
     slowest: AtomicU64,
 }
 
-/// Plans one subject after the other, two decisions each, at a steady pace.
+/// Plans one subject after the other at a steady pace, with two decisions each.
 fn load(engine: &Engine, counts: &Counts, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let pinned = engine.policies.pin(Standing::Running);
@@ -91,12 +91,12 @@ fn load(engine: &Engine, counts: &Counts, stop: &AtomicBool) {
         if matches!(&by[..], [first, second] if first != second) {
             counts.mixed.fetch_add(1, Ordering::Relaxed);
         }
-        // The pace of the load, not a wait for something.
+        // This is the pace of the load; it waits for nothing.
         thread::sleep(Duration::from_millis(1));
     }
 }
 
-/// Reloads a plugin so many times.
+/// Reloads a plugin this many times.
 pub async fn reloads(cluster: &PolicyCluster, number: usize) -> Reloads {
     let engine = Arc::new(Engine::start(cluster, "reloads", &cluster.folder("reloads-cache")).await);
     let plugin = plugin_bytes("pointsman-example-rust-labels");
@@ -122,7 +122,7 @@ pub async fn reloads(cluster: &PolicyCluster, number: usize) -> Reloads {
         })
         .await;
         latencies.push(written.elapsed());
-        // Once what grows at the start has grown: caches, pools, the allocator's arenas.
+        // By now, everything that grows after a start has grown: caches, pools, the allocator's arenas.
         if round == number / 10 {
             resident.0 = resident_memory();
         }
@@ -146,7 +146,7 @@ pub async fn reloads(cluster: &PolicyCluster, number: usize) -> Reloads {
     }
 }
 
-/// Of this process, in bytes.
+/// The resident memory of this process in bytes.
 fn resident_memory() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap_or_default();

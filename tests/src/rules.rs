@@ -1,11 +1,11 @@
-//! Rules as people write them, and a service that they are about, for the benches.
+//! Realistic rules, and a service to evaluate them on, for the benches.
 
 use serde_json::{Value, json};
 
-/// How many rules there are.
+/// The number of rules.
 pub const RULES: usize = 50;
 
-/// A service of 10 KiB, as somebody writes it who leaves nothing to its runtime.
+/// A service of 10 KiB that sets everything itself instead of using its runtime's defaults.
 pub fn object() -> Value {
     let map = |what: &str, number: usize| -> Value {
         (0..number).map(|at| (format!("{what}.example.com/key-{at}"), Value::String(format!("value-{at}")))).collect()
@@ -38,7 +38,7 @@ pub fn object() -> Value {
     })
 }
 
-/// The expression of a rule of that number, which holds: ten sorts, each with other numbers.
+/// The expression of the rule with this number, which is true: ten kinds with different numbers.
 pub fn expression(number: usize) -> String {
     let at = number / 10;
     match number % 10 {

@@ -1,4 +1,4 @@
-//! The scheduler's extender, running against a test's cluster whose scheduler asks it as the shipped configuration says.
+//! The scheduler's extender as a process, for a test's cluster whose scheduler has the shipped configuration.
 
 use crate::{TestCluster, command::CACHE, compiled, eventually, pointsman};
 use pointsman_harness::{http_get, log_lines, workspace};
@@ -18,29 +18,29 @@ const ACCOUNT: &str = "pointsman-scheduler";
 /// The namespace of `deploy/scheduler`.
 const NAMESPACE: &str = "pointsman-system";
 
-/// A running `pointsman scheduler-extender`; it ends with its cluster.
+/// A running `pointsman scheduler-extender`. It ends with its cluster.
 #[derive(Debug)]
 pub struct SchedulerExtender<'c> {
     cluster: &'c TestCluster,
-    /// Its name among the cluster's parts.
+    /// The name of its part in the cluster.
     pub part: String,
-    /// Where it answers `/readyz`, `/metrics` and `/placements`.
+    /// The address of `/readyz`, `/metrics` and `/placements`.
     pub pages: String,
 }
 
-/// Where a cluster's scheduler asks an extender.
+/// The address at which a cluster's scheduler calls an extender.
 #[derive(Debug)]
 pub struct ExtenderAddress(SocketAddr);
 
-/// The ports of extenders: below those that parts of control planes choose, and those that the system gives to connections. An extender is
-/// started long after its port was chosen, and again on the same port.
+/// The ports of extenders: below those that control planes choose, and those that the system assigns to connections, because an extender
+/// starts long after its port was chosen, and restarts on the same port.
 const PORTS: Range<u16> = 12_000..20_000;
 
 impl ExtenderAddress {
-    /// A free one.
+    /// A free address.
     pub fn free() -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        // Other processes choose other ones first.
+        // Processes start their search at different ports.
         let first = u16::try_from(std::process::id() % u32::from(PORTS.end - PORTS.start)).unwrap_or_default();
         let is_free = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok();
         let port = std::iter::repeat_with(|| {
@@ -51,19 +51,19 @@ impl ExtenderAddress {
         Self((Ipv4Addr::LOCALHOST, port).into())
     }
 
-    /// As a socket's address.
+    /// The socket address.
     pub fn socket(&self) -> SocketAddr {
         self.0
     }
 
-    /// Writes the shipped configuration of the scheduler into a folder, for an extender at this address. `edit` changes it.
+    /// Writes the scheduler's shipped configuration to a folder, for an extender at this address. `edit` changes it.
     pub fn write_config(&self, folder: &Path, edit: impl FnOnce(&mut Value)) -> PathBuf {
         let shipped = fs::read_to_string(workspace().join("deploy/scheduler/config-map.yaml")).expect("it is shipped");
         let map: Value = serde_saphyr::from_str(&shipped).expect("it is YAML");
         let text = map["data"]["scheduler.yaml"].as_str().expect("it has the scheduler's configuration");
         let mut config: Value = serde_saphyr::from_str(text).expect("it is YAML");
         config["extenders"][0]["urlPrefix"] = format!("http://{}", self.0).into();
-        // The harness runs one scheduler.
+        // The harness runs only one scheduler.
         config.as_object_mut().expect("it is a mapping").remove("leaderElection");
         edit(&mut config);
         fs::create_dir_all(folder).expect("a folder");
@@ -74,7 +74,7 @@ impl ExtenderAddress {
 }
 
 impl<'c> SchedulerExtender<'c> {
-    /// Grants the rights of `deploy/scheduler`, starts it with these settings, and waits until it answers.
+    /// Grants the rights of `deploy/scheduler`, starts the extender with these settings, and waits until it serves.
     pub async fn start(cluster: &'c TestCluster, address: &ExtenderAddress, settings: &str, flags: &[&str]) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let part = format!("extender-{}", COUNT.fetch_add(1, Ordering::Relaxed));
@@ -110,13 +110,13 @@ impl<'c> SchedulerExtender<'c> {
         http_get(&self.pages, path).ok()
     }
 
-    /// Ends it at once.
+    /// Kills it.
     pub fn kill(self) {
         self.cluster.kill_part(&self.part).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// The log of an extender, whose end is printed where a test fails while it exists.
+/// The log of an extender. Its end is printed if a test fails while this exists.
 struct ShownAtPanic<'l>(&'l Path);
 
 impl Drop for ShownAtPanic<'_> {

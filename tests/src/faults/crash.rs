@@ -1,41 +1,41 @@
-//! A host that ends right before one of its writes, or right after it and before the answer: at each kind of write, once in each way.
+//! A host that crashes right before one of its writes, or right after it and before the response: once in each way for each kind of write.
 
 use super::{Call, Faults};
 use std::collections::BTreeMap;
 use tokio::sync::watch;
 
-/// Where in a write a host ends.
+/// The point in a write at which a host crashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CrashPoint {
-    /// Nothing is done.
+    /// The write isn't done.
     Before,
-    /// It is done, and nobody hears the answer.
+    /// The write is done, and the host gets no response.
     After,
 }
 
-/// The writes at which hosts end.
+/// The writes at which hosts crash.
 #[derive(Debug)]
 pub(super) struct Crashes {
     concerns: fn(&Call) -> bool,
-    /// How often each kind of write was met: the request, and the words of its body that aren't numbers.
+    /// How often each kind of write occurred: the request, and its body without digits.
     met: BTreeMap<String, usize>,
     happened: watch::Sender<usize>,
 }
 
 impl Faults {
-    /// Stops at these writes from now on, and counts up with each: the test then kills the host.
+    /// From now on, stops at each of these writes and increments the counter, so that the test kills the host.
     pub fn crash_at(&self, concerns: fn(&Call) -> bool) -> watch::Receiver<usize> {
         let (happened, seen) = watch::channel(0);
         self.state().crashes = Some(Crashes { concerns, met: BTreeMap::new(), happened });
         seen
     }
 
-    /// The writes at which hosts have ended, each with how often it was met.
+    /// The writes at which hosts have crashed, with their counts.
     pub fn crashes(&self) -> BTreeMap<String, usize> {
         self.state().crashes.as_ref().map(|crashes| crashes.met.clone()).unwrap_or_default()
     }
 
-    /// Whether the host is to end at this write.
+    /// Whether, and where, the host crashes at this write.
     pub(super) fn crash_point(&self, call: &Call, body: &[u8]) -> Option<CrashPoint> {
         let mut state = self.state();
         let crashes = state.crashes.as_mut().filter(|crashes| call.is_leaders() && (crashes.concerns)(call))?;

@@ -1,43 +1,43 @@
-//! What can go wrong between a host and the API server.
+//! Faults between a host and the API server.
 
 use http::{Method, Request};
 
-/// What a request asks for.
+/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// One object, or what the API server serves.
+    /// One object, or API discovery.
     Get,
     /// All objects of a kind.
     List,
-    /// To be told of changes.
+    /// Changes.
     Watch,
     /// A change.
     Write,
-    /// Not a request: what comes on a watch.
+    /// Not a request: an event on a watch.
     Event,
 }
 
-/// A request, as far as faults depend on it.
+/// A request, with the properties that faults depend on.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// What it asks for.
+    /// The kind of the request.
     pub verb: Verb,
-    /// As the client has written it.
+    /// The HTTP method.
     pub method: Method,
     /// The path with the query.
     pub target: String,
-    /// Whether it is about the Lease that hosts take turns with.
+    /// Whether it is about the hosts' Lease.
     pub is_of_lease: bool,
 }
 
 impl Call {
-    /// What a request is.
+    /// Parses a request.
     pub fn new<B>(request: &Request<B>) -> Self {
         let uri = request.uri();
         let target = uri.path_and_query().map_or_else(|| uri.path().to_owned(), ToString::to_string);
         let watches = uri.query().is_some_and(|query| query.split('&').any(|part| ["watch=true", "watch=1"].contains(&part)));
         let segments: Vec<&str> = uri.path().split('/').filter(|segment| !segment.is_empty()).collect();
-        // After the version come the namespace, if any, the plural, the name and the subresource.
+        // After the version, the segments are the namespace, if any, the plural, the name and the subresource.
         let within = match segments.first() {
             Some(&"api") => segments.get(2..),
             Some(&"apis") => segments.get(3..),
@@ -56,57 +56,57 @@ impl Call {
         Self { verb, method: request.method().clone(), target, is_of_lease: within.first() == Some(&"leases") }
     }
 
-    /// Whether it changes what others rely on. What a host says about itself, or only asks, isn't part of that.
+    /// Whether only the leader may send it: a change that others rely on, but not a report about the host itself.
     pub fn is_leaders(&self) -> bool {
         const ANYBODYS: [&str; 5] = ["/leases", "/events", "accessreviews", "rulesreviews", "dryRun=All"];
         self.verb == Verb::Write && !ANYBODYS.iter().any(|part| self.target.contains(part))
     }
 }
 
-/// A fault. Those of a request come by chance, the others when a test says so.
+/// A fault. Those of a request occur randomly, and a test triggers the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
     /// The API server is overloaded: nothing is done.
     Refused,
-    /// The connection ends without an answer, and nothing is done.
+    /// The connection is closed without a response, and nothing is done.
     Cut,
-    /// No answer comes, and nothing is done.
+    /// There is no response, and nothing is done.
     Hung,
-    /// It takes its time.
+    /// The response is late.
     Late,
-    /// Somebody else wrote in between: nothing is done.
+    /// Another client wrote in between: nothing is done.
     Conflict,
-    /// It is done, and the answer is an error.
+    /// The request is done, and the response is an error.
     RefusedAfter,
-    /// It is done, and the connection ends without an answer.
+    /// The request is done, and the connection is closed without a response.
     CutAfter,
-    /// It is done, and no answer comes.
+    /// The request is done, and there is no response.
     HungAfter,
-    /// Something between the two sends it twice.
+    /// The request is sent twice.
     Twice,
-    /// The connection ends in the middle of the answer.
+    /// The connection is closed in the middle of the response.
     Torn,
-    /// An API server that lags behind answers with what there was.
+    /// A lagging API server responds with an earlier state.
     StaleList,
-    /// The version that a watch or a list asks for is gone.
+    /// The requested resource version of a watch or a list has expired.
     Expired,
     /// A watch ends between two events.
     WatchCut,
     /// A watch ends in the middle of an event.
     WatchTorn,
-    /// A watch ends with an event that says that its version is gone.
+    /// A watch ends with an event that its resource version has expired.
     WatchExpired,
-    /// Nothing comes on a watch for a while, and then it ends.
+    /// A watch stalls for a while, and then ends.
     WatchFrozen,
-    /// An event takes its time, and so do those behind it.
+    /// An event and those after it are late.
     WatchLate,
-    /// Another has taken the lease.
+    /// Another client has taken the lease.
     LeaseTaken,
     /// The lease is deleted.
     LeaseDeleted,
-    /// The leader can't reach the lease, and everything else.
+    /// The leader can reach everything except the lease.
     LeaseHung,
-    /// The leader reaches nothing, though nobody hangs up.
+    /// The leader can reach nothing, although its connections stay open.
     Partition,
     /// The leader is killed.
     Killed,
@@ -115,7 +115,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// Those of a request, and of what comes on a watch.
+    /// The faults of requests and of events on watches.
     pub const BY_CHANCE: [Self; 17] = [
         Self::Refused,
         Self::Cut,
@@ -136,10 +136,10 @@ impl Fault {
         Self::WatchLate,
     ];
 
-    /// Those of a host as a whole.
+    /// The faults of whole hosts.
     pub const BY_HOST: [Self; 6] = [Self::LeaseHung, Self::Killed, Self::LeaseTaken, Self::Terminated, Self::Partition, Self::LeaseDeleted];
 
-    /// Whether such a request can meet it.
+    /// Whether it can occur for such a request.
     pub fn meets(self, call: &Call) -> bool {
         match self {
             Self::Refused | Self::Cut | Self::Hung | Self::Late => call.verb != Verb::Event,

@@ -1,4 +1,4 @@
-//! Who led when, as the API server took it down, and who wrote meanwhile.
+//! Which host was the leader at which time, by the API server's responses, and which hosts wrote.
 
 use super::fault::Call;
 use serde_json::Value;
@@ -8,25 +8,25 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How long a host believes that it leads without having heard of its lease: `Timing::default().renew`.
+/// How long a host considers itself the leader without a response about its lease: `Timing::default().renew`.
 const BELIEVES: Duration = Duration::from_secs(10);
 
-/// A host, by its number among those of a test. One that is started in another's place has its number.
+/// The number of a host among those of a test. A host that replaces another one has its number.
 pub type Number = usize;
 
-/// What hosts wrote.
+/// The writes of hosts.
 #[derive(Debug, Default)]
 pub struct Ledger {
     kept: Mutex<Kept>,
-    /// How many requests there were, of whatever kind.
+    /// The number of requests of any kind.
     requests: watch::Sender<usize>,
 }
 
 #[derive(Debug, Default)]
 struct Kept {
-    /// Who holds the lease by what the API server answered last.
+    /// The holder of the lease, by the API server's last response.
     holder: Option<Number>,
-    /// Who may not know yet that the lease is no longer theirs, because a test took it from them: the answer that says so may get lost.
+    /// The host from which a test took the lease. It may not know that yet, because the response with that news may get lost.
     unaware: Option<(Number, Instant)>,
     writes: Vec<(Number, String)>,
     wrong: Vec<String>,
@@ -37,7 +37,7 @@ impl Ledger {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes a request, right before it is passed on.
+    /// Records a request, right before it is forwarded.
     pub(super) fn received(&self, from: Number, call: &Call) {
         self.requests.send_modify(|requests| *requests += 1);
         if !call.is_leaders() {
@@ -53,7 +53,7 @@ impl Ledger {
         kept.writes.push((from, line));
     }
 
-    /// Notes what the API server answered to a request about the lease.
+    /// Records the API server's response to a request about the lease.
     pub(super) fn answered(&self, from: Number, call: &Call, answer: &[u8]) {
         let mut kept = self.kept();
         let lease: Value = serde_json::from_slice(answer).unwrap_or_default();
@@ -62,26 +62,26 @@ impl Ledger {
         }
     }
 
-    /// Notes that a test takes the lease from whoever holds it.
+    /// Records that a test takes the lease from its holder.
     pub fn taken(&self) {
         let mut kept = self.kept();
         kept.unaware = kept.holder.take().map(|holder| (holder, Instant::now()));
     }
 
-    /// Waits for so many requests, of whatever kind.
+    /// Waits for this many requests of any kind.
     pub async fn further_requests(&self, number: usize) {
         let mut requests = self.requests.subscribe();
         let enough = *requests.borrow() + number;
-        // The sender is our own.
+        // `self` owns the sender.
         requests.wait_for(|requests| *requests >= enough).await.ok();
     }
 
-    /// What was written so far: by whom, and what.
+    /// The writes so far, with the host of each.
     pub fn writes(&self) -> Vec<(Number, String)> {
         self.kept().writes.clone()
     }
 
-    /// What was written by somebody while somebody else led.
+    /// The writes of a host while another one was the leader.
     pub fn wrong(&self) -> Vec<String> {
         self.kept().wrong.clone()
     }

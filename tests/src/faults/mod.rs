@@ -1,4 +1,4 @@
-//! A proxy between a host and the API server. Some of what comes through it meets a fault, and all that a host writes is noted.
+//! A proxy between a host and the API server. It injects faults into some of the requests and events, and records all writes of the host.
 
 mod crash;
 mod fault;
@@ -17,16 +17,16 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-/// Of so many requests one meets a fault.
+/// One of this many requests gets a fault.
 const ONE_OF: u64 = 4;
 
-/// How many answers to a list are kept.
+/// The number of stored responses per list.
 const KEPT_LISTS: usize = 4;
 
-/// The faults of a test, and what is known of its hosts: what all their proxies share.
+/// The faults of a test, and the records about its hosts, which all proxies share.
 #[derive(Debug, Default)]
 pub struct Faults {
-    /// What hosts wrote.
+    /// The writes of hosts.
     pub ledger: Ledger,
     state: Mutex<State>,
 }
@@ -36,14 +36,14 @@ struct State {
     random: u64,
     left: usize,
     injected: BTreeMap<Fault, usize>,
-    /// Where hosts end, if they do at writes.
+    /// The crashes of hosts at writes, if the test requests them.
     crashes: Option<Crashes>,
-    /// Earlier answers to the same list, the oldest first.
+    /// Earlier responses per list, oldest first.
     lists: HashMap<String, VecDeque<Vec<u8>>>,
 }
 
 impl State {
-    /// The next number of a sequence that its seed decides (SplitMix64).
+    /// The next number of the seed's sequence (SplitMix64).
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.random;
@@ -54,7 +54,7 @@ impl State {
 }
 
 impl Faults {
-    /// None until there are some to inject.
+    /// No faults until `allow`.
     pub fn new(seed: u64) -> Self {
         let state = State { random: seed, ..State::default() };
         Self { ledger: Ledger::default(), state: Mutex::new(state) }
@@ -64,27 +64,27 @@ impl Faults {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on so many faults come by chance, and then no more.
+    /// Injects this many random faults from now on.
     pub fn allow(&self, number: usize) {
         self.state().left = number;
     }
 
-    /// How many of these are still to come.
+    /// The number of these faults that are still to be injected.
     pub fn left(&self) -> usize {
         self.state().left
     }
 
-    /// Notes a fault of a whole host.
+    /// Records a fault of a whole host.
     pub fn note(&self, fault: Fault) {
         *self.state().injected.entry(fault).or_default() += 1;
     }
 
-    /// How often each was injected.
+    /// How often each fault was injected.
     pub fn injected(&self) -> BTreeMap<Fault, usize> {
         self.state().injected.clone()
     }
 
-    /// A fault for this request, if it meets one: of those that it can meet, one that came least often so far.
+    /// Randomly chooses a fault for this request, or none: one of those that are possible and were injected least often.
     fn choose(&self, call: &Call) -> Option<Fault> {
         let mut state = self.state();
         if state.left == 0 || !state.random().is_multiple_of(ONE_OF) {
@@ -102,13 +102,13 @@ impl Faults {
         Some(fault)
     }
 
-    /// One of several, by chance.
+    /// A random one of these.
     fn any<T: Copy, const N: usize>(&self, all: [T; N]) -> T {
         let turn = self.state().random() % N as u64;
         all[usize::try_from(turn).unwrap_or_default()]
     }
 
-    /// Keeps the answer to a list, as what an API server that lags behind says later.
+    /// Stores the response to a list, as the later response of a lagging API server.
     fn keep(&self, call: &Call, status: StatusCode, answer: &[u8]) {
         if call.verb != Verb::List || status != StatusCode::OK || call.target.contains("continue=") {
             return;
@@ -121,7 +121,7 @@ impl Faults {
         kept.push_back(answer.to_owned());
     }
 
-    /// The oldest answer that is kept.
+    /// The oldest stored response.
     fn stale(&self, call: &Call) -> Option<Vec<u8>> {
         self.state().lists.get(&call.target)?.front().cloned()
     }

@@ -1,4 +1,4 @@
-//! The proxy of one host: HTTP without TLS on its side, and a client of its own on the other.
+//! The proxy of one host: HTTP without TLS for the host, and its own client to the API server.
 
 use super::{Call, CrashPoint, Fault, Faults, Number, Verb};
 use axum::body::{Body, Bytes, to_bytes};
@@ -19,28 +19,28 @@ use tokio::{
     time::sleep,
 };
 
-/// How long what is late takes.
+/// The delay of late responses and events.
 const LATE: Duration = Duration::from_millis(700);
 
-/// How long nothing comes on a watch.
+/// How long a watch stalls.
 const FROZEN: Duration = Duration::from_secs(3);
 
-/// How long no answer comes: longer than a host waits for one.
+/// How long a response is delayed before the connection is closed: longer than a host waits for one.
 const HUNG: Duration = Duration::from_secs(12);
 
-/// More than the API server takes or gives.
+/// More than the API server accepts or sends.
 const MAX_BYTES: usize = 64 << 20;
 
-/// Headers that are about a connection, and each side has its own.
+/// Headers of a connection, which each side sets itself.
 const OF_CONNECTION: [HeaderName; 5] =
     [header::HOST, header::CONNECTION, header::CONTENT_LENGTH, header::TRANSFER_ENCODING, header::ACCEPT_ENCODING];
 
-/// What a host reaches of the API server.
+/// The part of the API server that a host can reach.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// Everything.
     All,
-    /// Everything but the lease.
+    /// Everything except the lease.
     NotTheLease,
     /// Nothing.
     Nothing,
@@ -56,7 +56,7 @@ impl Reach {
     }
 }
 
-/// That a connection ends without an answer.
+/// The connection is closed without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("the connection is cut")]
 struct Cut;
@@ -64,12 +64,12 @@ struct Cut;
 /// The proxy of one host. It ends with the test.
 #[derive(Debug)]
 pub struct Proxy {
-    /// By this a host reaches the API server through it.
+    /// The host's kubeconfig for this proxy.
     pub kubeconfig: PathBuf,
     reach: watch::Sender<Reach>,
 }
 
-/// What its connections share.
+/// The shared state of its connections.
 struct Way {
     host: Number,
     client: Client,
@@ -78,7 +78,7 @@ struct Way {
 }
 
 impl Proxy {
-    /// Listens, and passes on what comes to the API server that the client reaches. Its kubeconfig is written into the folder.
+    /// Listens, and forwards requests to the client's API server. Writes its kubeconfig to the folder.
     pub async fn start(host: Number, client: Client, folder: &Path, faults: &Arc<Faults>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port of loopback");
         let address = listener.local_addr().expect("it listens");
@@ -100,15 +100,15 @@ impl Proxy {
         Self { kubeconfig, reach }
     }
 
-    /// From now on the host reaches this much. What it doesn't reach hangs, and is cut when it could be reached again.
+    /// Changes what the host can reach. Other requests hang, and their connections are closed once it can reach them again.
     pub fn reaches(&self, reach: Reach) {
         self.reach.send_replace(reach);
     }
 }
 
-/// No answer for a while, and then a cut.
+/// Waits, then closes the connection.
 async fn hung(call: &Call) -> Result<Response<Body>, Cut> {
-    // Who watches waits for as long as it takes.
+    // A watch has no timeout.
     sleep(if call.verb == Verb::Watch { FROZEN } else { HUNG }).await;
     Err(Cut)
 }
@@ -118,7 +118,7 @@ async fn serve(connection: TcpStream, way: Arc<Way>) {
         let way = Arc::clone(&way);
         async move { way.answer(request).await }
     });
-    // An error is a cut that was wanted, or a host that has hung up.
+    // An error is an intended cut, or the host has disconnected.
     http1::Builder::new().serve_connection(TokioIo::new(connection), answer).await.ok();
 }
 
@@ -140,7 +140,7 @@ impl Way {
             if point == CrashPoint::After {
                 self.pass_on(&call, request()).await?;
             }
-            // The host ends before it learns anything.
+            // The host crashes without a response.
             return std::future::pending().await;
         }
         let Some(fault) = self.faults.choose(&call) else { return self.pass_on(&call, request()).await };
@@ -191,12 +191,12 @@ impl Way {
                 let torn = stream::iter([Ok(half), Err(Cut)]);
                 Ok(Response::from_parts(head, Body::from_stream(torn)))
             }
-            // `Cut`: no request meets the others that are left.
+            // `Cut`: the remaining faults don't occur for requests.
             _ => Err(Cut),
         }
     }
 
-    /// What is out of reach hangs.
+    /// An unreachable request hangs.
     async fn within_reach(&self, call: &Call) -> Result<(), Cut> {
         let mut reach = self.reach.clone();
         if reach.borrow().contains(call) {
@@ -221,7 +221,7 @@ impl Way {
         Ok(Response::from_parts(head, Body::from(whole)))
     }
 
-    /// What comes on a watch, with what befalls it.
+    /// The events of a watch, with faults.
     fn events(
         &self,
         call: &Call,
@@ -242,9 +242,9 @@ impl Way {
 /// How a watch ends.
 #[derive(Clone, Copy)]
 enum Ending {
-    /// By a cut, which is still to come.
+    /// It is to be cut.
     Cut,
-    /// As an API server ends it, or it has been cut.
+    /// The API server has ended it, or it has been cut.
     Over,
 }
 
@@ -254,9 +254,9 @@ struct Watch {
     faults: Arc<Faults>,
     reach: watch::Receiver<Reach>,
     event: Call,
-    /// Whether what was passed on so far ends with the end of an event.
+    /// Whether the forwarded data ends with a complete event.
     whole_lines: bool,
-    /// How it ends, once that is decided.
+    /// How it ends, if that is decided.
     ending: Option<Ending>,
 }
 
@@ -270,7 +270,7 @@ impl Watch {
         let mut reach = self.reach.clone();
         let gone = async {
             _ = reach.wait_for(|reach| !reach.contains(&self.event)).await;
-            // What comes from now on never arrives.
+            // Later events are lost.
             _ = reach.wait_for(|reach| reach.contains(&self.event)).await;
         };
         let chunk = tokio::select! {
@@ -293,7 +293,7 @@ impl Watch {
                 self.ending = Some(Ending::Over);
                 Some((Ok(Bytes::from(format!("{event}\n"))), self))
             }
-            // In the middle of an event there is no place for another.
+            // Another event can't be inserted in the middle of one.
             Some(Fault::WatchCut | Fault::WatchExpired) => Some(self.cut()),
             late => {
                 if late.is_some() {
@@ -319,7 +319,7 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
     passed_on
 }
 
-/// An answer as the API server refuses.
+/// A rejection in the API server's format.
 fn refused(code: StatusCode, reason: &str, message: &str) -> Response<Body> {
     let status = json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code.as_u16(),

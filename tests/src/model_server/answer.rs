@@ -1,4 +1,4 @@
-//! What a request is answered with.
+//! The responses to requests.
 
 use super::{
     Progress,
@@ -8,14 +8,14 @@ use super::{
 use axum::body::Bytes;
 use serde_json::{Value, json};
 
-/// A moment for all answers, in seconds: equal requests have equal answers.
+/// The same time for all responses, in seconds, so that equal requests have equal responses.
 const CREATED: u64 = 1_764_000_000;
 
-/// An answer that is made.
+/// A response that is being generated.
 pub(super) struct Answer {
     endpoint: Endpoint,
     ticket: Ticket,
-    /// What its tokens are called by.
+    /// The prefix of its tokens.
     server: String,
     model: String,
     include_usage: bool,
@@ -32,7 +32,7 @@ impl Answer {
         Self { endpoint, ticket, server, model, include_usage, prompt_tokens: 0, cached_tokens: 0, tokens: 0, has_ended: false }
     }
 
-    /// The next token, and whether it is the last. None if the server ends before.
+    /// The next token's number, and whether it is the last one. `None` if the server ends before.
     async fn token(&mut self) -> Option<(usize, bool)> {
         loop {
             match self.ticket.next().await?.progress {
@@ -52,7 +52,7 @@ impl Answer {
         format!("{space}{}-{number}", self.server)
     }
 
-    /// All of it at once.
+    /// The whole response at once.
     pub(super) async fn whole(mut self) -> Option<Value> {
         let mut text = String::new();
         loop {
@@ -72,7 +72,7 @@ impl Answer {
         Some(self.object(object, &json!([choice]), Some(&self.usage())))
     }
 
-    /// The next part of a stream, or none after the last.
+    /// The next part of a stream; `None` after the last one.
     pub(super) async fn part(&mut self) -> Option<Bytes> {
         if self.has_ended {
             return None;

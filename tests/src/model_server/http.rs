@@ -17,13 +17,13 @@ use tokio::{net::TcpListener, task::JoinSet, time::sleep};
 
 const JSON: &str = "application/json";
 
-/// How long a body may be.
+/// The maximum length of a body.
 const MAX_BODY: usize = 64 << 20;
 
-/// How long to wait after a connection couldn't be accepted.
+/// The pause after a failed accept.
 const ACCEPT_DELAY: Duration = Duration::from_millis(50);
 
-/// Serves connections. They end with this.
+/// Serves connections. They end when this is dropped.
 pub(super) async fn serve(site: &Arc<Site>, listener: std::net::TcpListener) {
     let listener = TcpListener::from_std(listener).expect("a listener of this runtime");
     let mut connections = JoinSet::new();
@@ -42,7 +42,7 @@ pub(super) async fn serve(site: &Arc<Site>, listener: std::net::TcpListener) {
                         let site = Arc::clone(&site);
                         async move { Ok::<_, Infallible>(answer(&site, request).await) }
                     });
-                    // A client ends its connection as it likes.
+                    // A client may disconnect at any time.
                     http1::Builder::new().timer(TokioTimer::new()).serve_connection(TokioIo::new(stream), service).await.ok();
                 });
             }
@@ -95,7 +95,7 @@ async fn complete(site: &Site, request: Request<Incoming>, endpoint: Endpoint) -
         Err(error) => return bad_request(&error.to_string()),
     };
     let models = &site.settings.models;
-    // Without a model, the base answers.
+    // Without a model, the request is for the base model.
     let number = asked.model.as_ref().map_or(Some(0), |asked| models.iter().position(|model| model == asked));
     let (Some(number), Some(prompt)) = (number, asked.prompt(endpoint)) else {
         return match &asked.model {

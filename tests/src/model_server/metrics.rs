@@ -1,4 +1,4 @@
-//! vLLM's page of metrics, as far as an endpoint picker reads it.
+//! vLLM's metrics page, with the series that an endpoint picker reads.
 
 use super::Site;
 use std::{
@@ -41,7 +41,7 @@ fn family(page: &mut String, name: &str, kind: &str, labels: &str, value: impl s
     writeln!(page, "# HELP {name} As vLLM describes it.\n# TYPE {name} {kind}\n{name}{{{labels}}} {value}").ok();
 }
 
-/// A value of a label.
+/// Escapes the value of a label.
 fn escape(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }

@@ -1,4 +1,4 @@
-//! A simulated model server: OpenAI's API and vLLM's metrics before an engine that takes the time of a real one, and no GPU.
+//! A simulated model server: OpenAI's API and vLLM's metrics, with an engine that is as slow as a real one and needs no GPU.
 
 mod answer;
 mod http;
@@ -21,34 +21,34 @@ use std::{
 };
 use tokio::sync::oneshot;
 
-/// The header with the name of the server that has answered.
+/// The header with the name of the server.
 pub const SERVED_BY: &str = "x-served-by";
 
-/// How many requests are retained for tests.
+/// The number of requests that are retained for tests.
 const MAX_RETAINED: usize = 64;
 
-/// What a server is.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Its name, of which answers consist.
+    /// Its name, which is part of each generated token.
     pub name: String,
-    /// Its base model, and its adapters after it.
+    /// Its base model, followed by its adapters.
     pub models: Vec<String>,
-    /// How many tokens an answer has unless the request sets that.
+    /// The number of tokens of a response, unless the request sets it.
     pub max_tokens: usize,
     /// Its engine.
     pub engine: EngineSettings,
 }
 
 impl Settings {
-    /// A server with these models, the first of which is the base, that answers within milliseconds.
+    /// A server with these models, of which the first is the base, and with latencies of milliseconds.
     pub fn new(name: &str, models: &[&str]) -> Self {
         let models = models.iter().map(|&model| model.to_owned()).collect();
         Self { name: name.to_owned(), models, max_tokens: 16, engine: EngineSettings::default() }
     }
 }
 
-/// A request as it arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub struct SeenRequest {
     /// Its path.
@@ -61,12 +61,12 @@ pub struct SeenRequest {
     pub model: Option<String>,
 }
 
-/// What has arrived at a server, without the requests of its health and its metrics.
+/// The requests that a server has received, without those for its health and its metrics.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
-    /// How many requests.
+    /// The number of requests.
     pub requests: u64,
-    /// The last of them.
+    /// The last requests.
     pub last: VecDeque<SeenRequest>,
 }
 
@@ -80,7 +80,7 @@ impl Seen {
     }
 }
 
-/// What the parts of a server share.
+/// The shared state of a server's parts.
 #[derive(Debug)]
 struct Site {
     settings: Settings,
@@ -94,7 +94,7 @@ impl Site {
     }
 }
 
-/// A running server, on a thread of its own. Once it is dropped, its port and its connections are closed.
+/// A running server on its own thread. When it is dropped, its port and its connections are closed.
 #[derive(Debug)]
 pub struct ModelServer {
     address: SocketAddr,
@@ -104,7 +104,7 @@ pub struct ModelServer {
 }
 
 impl ModelServer {
-    /// Starts one. Port 0 is any that is free.
+    /// Starts it. Port 0 is any free port.
     pub fn start(address: SocketAddr, settings: Settings) -> Self {
         let listener = TcpListener::bind(address).unwrap_or_else(|error| panic!("listening on {address}: {error}"));
         listener.set_nonblocking(true).expect("a listener that doesn't block");
@@ -126,22 +126,22 @@ impl ModelServer {
         Self { address, site, stop: Some(stop), thread: Some(thread) }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// What has arrived.
+    /// The received requests.
     pub fn seen(&self) -> Seen {
         self.site.seen().clone()
     }
 
-    /// How many requests have arrived.
+    /// The number of received requests.
     pub fn requests_seen(&self) -> u64 {
         self.site.seen().requests
     }
 
-    /// What its engine counts.
+    /// The counters of its engine.
     pub fn counts(&self) -> EngineCounts {
         self.site.worker.counts()
     }

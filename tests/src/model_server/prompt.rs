@@ -1,4 +1,4 @@
-//! What a request to OpenAI's API asks for, as far as an engine cares.
+//! The parts of an OpenAI request that matter to an engine.
 
 use serde::Deserialize;
 use serde_json::Value;
@@ -11,7 +11,7 @@ pub(super) enum Endpoint {
     Completions,
 }
 
-/// The body of a request, without what doesn't matter here.
+/// The body of a request, without fields that don't matter here.
 #[derive(Debug, Deserialize)]
 pub(super) struct Asked {
     pub(super) model: Option<String>,
@@ -44,12 +44,12 @@ impl Asked {
         self.stream_options.as_ref().is_some_and(|options| options.include_usage)
     }
 
-    /// How many tokens it wants.
+    /// The requested number of tokens.
     pub(super) fn max_tokens(&self) -> Option<usize> {
         self.max_completion_tokens.or(self.max_tokens)
     }
 
-    /// The prompt, or none if it has none of this API.
+    /// The prompt; `None` if the request has none for this API.
     pub(super) fn prompt(&self, endpoint: Endpoint) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         match endpoint {
@@ -68,7 +68,7 @@ impl Asked {
     }
 }
 
-/// Text, parts of text, or the numbers of tokens.
+/// Text, parts of text, or token numbers.
 fn append(bytes: &mut Vec<u8>, content: &Value) {
     match content {
         Value::String(text) => bytes.extend_from_slice(text.as_bytes()),

@@ -1,4 +1,4 @@
-//! Drives an engine in real time, and hands what happens to the requests.
+//! Runs an engine in real time, and passes its events on to the requests.
 
 use super::{EngineCounts, EngineEvent, EngineRequest, EngineSettings, Micros, ModelEngine, TooLong};
 use std::{
@@ -11,7 +11,7 @@ use tokio::{
     time::sleep_until,
 };
 
-/// An engine, and who waits for what.
+/// An engine, and the requests that wait for its events.
 #[derive(Clone, Debug)]
 pub(super) struct Worker {
     started: Instant,
@@ -26,7 +26,7 @@ struct State {
     requests: u64,
 }
 
-/// A request in the engine. It leaves when this is dropped.
+/// A request in the engine, which is cancelled when this is dropped.
 #[derive(Debug)]
 pub(super) struct Ticket {
     pub(super) id: u64,
@@ -48,7 +48,7 @@ impl Worker {
         Micros::try_from(self.started.elapsed().as_micros()).unwrap_or(Micros::MAX)
     }
 
-    /// Puts a request into the engine.
+    /// Submits a request to the engine.
     pub(super) fn submit(&self, model: usize, prompt: Vec<u8>, max_tokens: usize) -> Result<Ticket, TooLong> {
         let mut state = self.state();
         let id = state.requests;
@@ -60,7 +60,7 @@ impl Worker {
         Ok(Ticket { id, worker: self.clone(), events })
     }
 
-    /// Drives the engine; it has no end.
+    /// Runs the engine forever.
     pub(super) async fn run(&self) {
         loop {
             let next = {
@@ -90,7 +90,7 @@ impl Worker {
         self.state().engine.counts()
     }
 
-    /// How many requests of each model run, and how many wait.
+    /// The numbers of running and of waiting requests per model.
     pub(super) fn models(&self) -> (BTreeMap<usize, usize>, BTreeMap<usize, usize>) {
         let state = self.state();
         (state.engine.running_models(), state.engine.waiting_models())
@@ -98,7 +98,7 @@ impl Worker {
 }
 
 impl Ticket {
-    /// What happens next; none after the last token was returned, or when the server ends.
+    /// The next event; `None` after the last token, or if the server ends.
     pub(super) async fn next(&mut self) -> Option<EngineEvent> {
         self.events.recv().await
     }
