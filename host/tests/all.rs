@@ -1,4 +1,4 @@
-//! The host's tests, in one program: linking the host takes longer than most of them.
+//! The host's tests, in one program, because linking the host takes longer than most of them.
 //!
 //! `cargo test --workspace --test all hostile::` runs those of one file.
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -42,7 +42,7 @@ mod tenants;
 mod training_agent;
 mod wasi;
 
-// What they share.
+// Shared by the tests.
 mod grammar;
 mod planning;
 mod policies;

@@ -1,10 +1,10 @@
-//! `pointsman check` and `pointsman rule test`, as people and pipelines use them: the program itself.
+//! `pointsman check` and `pointsman rule test`, run as users and pipelines run them.
 
 use crate::program::{CHAT, ended, folder};
 use serde_json::{Value, json};
 use std::fs;
 
-/// A rule of one validation.
+/// A rule with one validation.
 fn rule(name: &str, more: &str, expression: &str) -> String {
     let head = format!("apiVersion: policy.pointsman.dev/v1alpha1\nkind: ValidationRule\nmetadata: {{name: {name}}}\nspec:\n");
     format!("{head}{more}  validations:\n  - expression: {expression:?}\n    message: not like this\n")
@@ -70,7 +70,7 @@ fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
         .map(|(file, rest)| (file, rest.split_once(':').unwrap().0.parse().unwrap()))
         .collect();
     assert!(places.is_sorted() && places.len() > 6, "{printed}");
-    // What the schema has told, the type doesn't tell again.
+    // The type reports nothing that the schema has already reported.
     assert_eq!(printed.matches("minReplicas in body").count(), 1, "{printed}");
     assert!(!printed.contains("invalid type"), "{printed}");
 }
@@ -180,7 +180,7 @@ fn what_rules_look_up_is_in_the_files_only_where_that_is_said() {
     let (printed, _) = ended(0, &folder, &files, "");
     assert_eq!(printed.matches("not evaluated: ").count(), 1, "{printed}");
     assert!(printed.contains("not evaluated: the rule quota: it looks up objects that may be in the cluster"), "{printed}");
-    // The one that was made first has a place.
+    // Only the oldest service fits into the quota.
     let (printed, _) = ended(1, &folder, &[&files[..], &["--complete"]].concat(), "");
     let broken: Vec<&str> = printed.lines().filter(|line| line.contains("quota: not like this")).collect();
     let wanted =

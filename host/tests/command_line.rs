@@ -1,4 +1,4 @@
-//! The program as its user calls it.
+//! The program's command line.
 
 use crate::program::{empty_folder, pointsman, text};
 use std::{fs, process::Command};

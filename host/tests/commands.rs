@@ -1,4 +1,4 @@
-//! Commands: what they are asked and may answer, and what becomes of those that mean harm.
+//! Commands: their input and output, and the handling of malicious ones.
 
 use crate::text::{SLACK, command, endpoints, limits, load};
 use pointsman_sandbox::{binary::accept, call::CallError, engine::Use, point::describe::flaw};
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 const SCORES: &[u8] = br#"{"ok": [0, 1e0]}"#;
 
-/// Asks for the scores of two candidates, and tells what comes of it.
+/// Scores two candidates, and returns the scores or the error.
 fn asked(use_: Use, wasm: &[u8]) -> Result<Vec<f64>, String> {
     let plugin = load(use_, wasm);
     let started = Instant::now();
@@ -25,7 +25,7 @@ fn a_well_behaved_command_answers() {
     }
 }
 
-/// Reads everything, and writes it to stderr.
+/// Reads all input and writes it to stderr.
 const REPEAT: &str = "(i32.store (i32.const 16) (i32.const 1024)) (i32.store (i32.const 20) (i32.const 9000))
     (drop (call $fd_read (i32.const 0) (i32.const 16) (i32.const 1) (i32.const 24)))
     (call $say (i32.const 2) (i32.const 1024) (i32.load (i32.const 24))) (call $answer)";
@@ -67,7 +67,7 @@ fn clock_and_random_are_constants_so_the_same_question_costs_the_same() {
 
 #[test]
 fn wild_pointers_absent_files_and_waiting_are_answered_with_a_number() {
-    // Each is what the function must return: EFAULT, EBADF, EINVAL, or success at once.
+    // The return value of each call: EFAULT, EBADF, EINVAL, or immediate success.
     let calls = [
         ("(call $fd_write (i32.const 1) (i32.const -4) (i32.const 1) (i32.const 8))", 21),
         ("(call $fd_write (i32.const 1) (i32.const 16) (i32.const 1) (i32.const -1))", 21),
@@ -95,7 +95,7 @@ fn wild_pointers_absent_files_and_waiting_are_answered_with_a_number() {
         ),
     ];
     for (call, number) in calls {
-        // Statements before the call stay outside of the comparison.
+        // Only the last call is compared; the statements before it precede the comparison.
         let (before, call) = call.rsplit_once("(call").map(|(before, call)| (before, format!("(call{call}"))).unwrap();
         let body = format!("{before} (if (i32.ne {call} (i32.const {number})) (then unreachable)) (call $answer)");
         assert_eq!(asked(Use::ControlPlane, &command(SCORES, &body)), Ok(vec![0.0, 1.0]), "{call}");
@@ -204,7 +204,7 @@ fn cases() -> u32 {
     if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 5_000 } else { 100 }
 }
 
-/// Nonsense of all kinds: bytes, text that looks like JSON, and answers with one changed byte.
+/// Various invalid outputs: bytes, text similar to JSON, and responses with one changed byte.
 fn stdouts() -> impl Strategy<Value = Vec<u8>> {
     let answer: &[u8] =
         br#"{"ok":{"labels":[{"key":"a","value":"b","layer":"plugin"}],"annotations":null,"reasons":[{"code":"A","message":"b"}]}}"#;

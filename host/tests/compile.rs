@@ -1,4 +1,4 @@
-//! Compiling happens in another process, within limits, and once.
+//! Compilation runs in another process, with limits, and only once.
 
 use crate::text::{Module, endpoints, plugin};
 use pointsman_sandbox::{
@@ -20,7 +20,7 @@ fn program() -> PathBuf {
     env!("CARGO_BIN_EXE_pointsman").into()
 }
 
-/// A folder that goes with the test.
+/// A folder that is deleted with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -61,7 +61,7 @@ fn a_component_is_compiled_once_a_use_and_a_damaged_or_deleted_cache_is_made_ane
     answers(&compilers, &engines, Use::Hot);
     assert_eq!(folder.files().len(), 2, "{:?}", folder.files());
 
-    // Without a compiler only the cache can answer.
+    // Without a compiler, only the cache works.
     let idle = Compilers::new("/nowhere/pointsman".into(), &folder.0.join("cache")).unwrap();
     answers(&idle, &engines, Use::ControlPlane);
     answers(&idle, &engines, Use::Hot);
@@ -112,7 +112,7 @@ fn what_is_no_plugin_is_refused_with_a_sentence() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 5_000 } else { 100 }))]
 
-    /// One changed byte has been seen to overflow the stack of what reads a module's interfaces: hence the other process.
+    /// A single changed byte once overflowed the stack of the parser of a module's interfaces: that is why it runs in another process.
     #[test]
     fn no_change_of_a_plugin_s_bytes_harms_the_host(at: prop::sample::Index, byte: u8, end: prop::sample::Index, cut: bool) {
         let folder = Folder::new("mutated");

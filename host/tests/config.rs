@@ -1,4 +1,4 @@
-//! Checking a configuration happens in another process, within limits, and whatever becomes of that the host survives.
+//! The check of a configuration runs in another process, with limits, and the host survives any outcome.
 
 use pointsman_sandbox::{
     limits::CHECKER_MEMORY,
@@ -99,7 +99,7 @@ fn a_hundred_thousand_properties_are_checked() {
     }
 }
 
-/// Each of the definitions is the one before it twice.
+/// Each definition refers twice to the previous one.
 fn doubling(times: u32) -> Value {
     let mut schema = json!({"$defs": {"d0": {"type": "string"}}, "$ref": format!("#/$defs/d{times}")});
     for n in 1..=times {
@@ -111,7 +111,7 @@ fn doubling(times: u32) -> Value {
 
 #[test]
 fn a_schema_that_takes_too_long_is_ended() {
-    // Little is kept of it: what is unevaluated is asked over and over without making errors.
+    // It needs little memory: evaluating it repeatedly produces no errors.
     let mut schema = doubling(40);
     schema["$defs"]["d0"] = json!({"not": {"not": {"type": "string"}}});
     let checked = check_config_within(program(), &schema.to_string(), "{}", Duration::from_millis(300), 1 << 40);

@@ -1,5 +1,5 @@
-//! What rules say of an object, told by each door: the admission webhook, `pointsman check`, and the controller's plan. The corpus of
-//! `tests/fixtures/doors` says what that should be; the end-to-end tests hold it against a real API server.
+//! The results of rules at each entry point: the admission webhook, `pointsman check`, and the controller's plan. The corpus of
+//! `tests/fixtures/doors` specifies them, and the end-to-end tests compare it with a real API server.
 
 use crate::{
     policies::{compilers, engines, module},
@@ -36,7 +36,7 @@ struct Args {
     offline: OfflineArgs,
 }
 
-/// Objects of the corpus, with what two of the doors say of them.
+/// Objects of the corpus, with the results of two entry points.
 struct Folder {
     rows: Vec<Row>,
     report: Value,
@@ -59,7 +59,7 @@ impl Folder {
         })
     }
 
-    /// An object as the API server keeps it, who fills in defaults and drops what nobody knows before it asks anybody.
+    /// An object as the API server would send it, with defaults and without unknown fields.
     fn kept(&self, row: &Row) -> Value {
         let mut kept = row.object.clone();
         if let Some(planned) = self.planned(row) {
@@ -68,7 +68,7 @@ impl Folder {
         kept
     }
 
-    /// What `check` and the plan say of a row is what is written beside it.
+    /// Asserts that the results of `check` and of the plan for a row are those in the corpus.
     fn agrees(&self, row: &Row) {
         assert_eq!(by_check(row, &self.report), row.by_check(), "check, of {}", row.called());
         let planned = self.planned(row);
@@ -78,7 +78,7 @@ impl Folder {
         }
     }
 
-    /// The rules that `check` hasn't asked, each with why.
+    /// The rules that `check` hasn't evaluated, with the reasons.
     fn not_evaluated(&self) -> BTreeSet<(String, String)> {
         let rules = self.report["notEvaluated"].as_array().unwrap().iter().filter_map(|passed| {
             let rule = text(passed, "/what").strip_prefix("the rule ").filter(|rule| rule.starts_with(RULES))?;
@@ -92,7 +92,7 @@ fn text<'o>(object: &'o Value, pointer: &str) -> &'o str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The data of a ConfigMap that a rule names.
+/// The data of a rule's ConfigMap.
 fn params(wanted: Option<&RuleParams>) -> Option<BTreeMap<String, String>> {
     let map = &wanted?.config_map;
     let place = (map.namespace.as_deref().unwrap_or(HOST_NAMESPACE), map.name.as_str());
@@ -101,7 +101,7 @@ fn params(wanted: Option<&RuleParams>) -> Option<BTreeMap<String, String>> {
     doors::context().iter().find(is_it).map(|map| BTreeMap::deserialize(&map["data"]).unwrap())
 }
 
-/// The rules of the corpus, as a policy set has them.
+/// The rules of the corpus, as members of a policy set.
 fn rules(loader: &Loader) -> Rules {
     let rules = doors::rules().into_iter().map(|rule| {
         let spec = ValidationRuleSpec::deserialize(&rule["spec"]).unwrap();
@@ -120,7 +120,7 @@ fn labels(namespace: &str) -> Labels {
     labels
 }
 
-/// What the webhook answers when an object is made, or changed.
+/// The webhook's response for an object that is created or changed.
 fn by_webhook(row: &Row, object: &Value, before: Option<&Value>, rules: &Rules) -> Said {
     let (group, version) = row.api_version().split_once('/').unwrap();
     let operation = if before.is_some() { "UPDATE" } else { "CREATE" };
@@ -147,7 +147,7 @@ fn by_webhook(row: &Row, object: &Value, before: Option<&Value>, rules: &Rules) 
     Said { noted: verdict.audit.into_values().collect(), ..Said::of_admission(denial, &verdict.warnings) }
 }
 
-/// What `pointsman check` tells of an object among others.
+/// The findings of `pointsman check` about an object.
 fn by_check(row: &Row, report: &Value) -> Said {
     let mut said = Said::default();
     for finding in findings(row, report) {
@@ -168,7 +168,7 @@ fn findings<'r>(row: &Row, report: &'r Value) -> impl Iterator<Item = &'r Value>
     report["findings"].as_array().unwrap().iter().filter(about)
 }
 
-/// What the condition `Valid` of a plan tells. Nothing is told of what isn't ours.
+/// The condition `Valid` of a plan. Subjects that aren't managed have none.
 fn by_plan(plan: &Plan) -> Option<Said> {
     if plan.not_ours.is_some() {
         return Some(Said::default());
@@ -227,7 +227,7 @@ fn what_the_schema_refuses_is_told_with_its_field_and_no_rule_is_asked_about_it(
     }
 }
 
-/// Specs of rules with a mistake each, and the place that each entry point names.
+/// Specs of rules with one mistake each, and the place that each entry point names.
 fn mistaken_rules() -> Vec<(Value, &'static str)> {
     let validations = json!([{"expression": "true"}]);
     let matching = json!({"kinds": [{"group": "ome.io", "kind": "InferenceService"}]});
@@ -256,7 +256,7 @@ fn mistaken_rules() -> Vec<(Value, &'static str)> {
     ]
 }
 
-/// What the webhook says of a rule that is about to be created.
+/// The webhook's message about a new rule.
 fn refusal_at_admission(rule: &Value, loader: &Loader) -> String {
     let review = json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -277,7 +277,7 @@ fn refusal_at_admission(rule: &Value, loader: &Loader) -> String {
     validate(&request, &known).denial.unwrap().message
 }
 
-/// What `check` finds wrong, each with its field before it, and in which lines.
+/// The findings of `check`, each after its field, and their lines.
 fn found_by_check(report: &Value) -> (String, Vec<u64>) {
     let findings = || report["findings"].as_array().unwrap().iter();
     let sentences: Vec<String> = findings().map(|finding| format!("{}: {}", text(finding, "/field"), text(finding, "/message"))).collect();
@@ -290,7 +290,7 @@ fn a_mistake_in_a_rule_is_named_by_the_same_place_in_the_same_words_at_each_entr
     let folder = empty_folder("doors/mistaken");
     for (spec, place) in mistaken_rules() {
         let rule = json!({"apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "ValidationRule", "metadata": {"name": "mistaken"}, "spec": spec});
-        // The controller writes it into the condition Compiled.
+        // The controller writes this to the condition Compiled.
         let status = loader.rule(bind("mistaken", &ValidationRuleSpec::deserialize(&spec).unwrap(), None)).unwrap_err().to_string();
         assert!(status.starts_with(place), "{place}: {status}");
         assert_eq!(refusal_at_admission(&rule, &loader), status, "the webhook, of {place}");

@@ -1,4 +1,4 @@
-//! `pointsman explain`, of a service that several runtimes could serve and several plugins decide about.
+//! `pointsman explain` for a service with several possible runtimes and several plugins.
 
 use crate::{
     policies::module,
@@ -10,11 +10,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What a screen takes.
+/// The size of a terminal.
 const LINES: usize = 24;
 const WIDTH: usize = 100;
 
-/// A service with an own argument; runtimes that are cheaper, dearer or for another format; two policies, and a rule that warns.
+/// A service with its own argument; runtimes that are cheaper, more expensive or for another format; two policies, and a rule that warns.
 const FILES: &str = r#"
 apiVersion: ome.io/v1beta1
 kind: InferenceService
@@ -76,7 +76,7 @@ fn files(name: &str) -> PathBuf {
     folder
 }
 
-/// What it prints with these flags.
+/// The output with these flags.
 fn explained(folder: &Path, flags: &[&str]) -> String {
     ended(0, folder, &[&["explain", "-f", "."], flags].concat(), "").0
 }

@@ -1,11 +1,11 @@
-//! `pointsman explain request`, as people and programs use it: the program itself, with a picker's records in a file or behind a port.
+//! `pointsman explain request`, run as users and programs run it, with a picker's records from a file or an address.
 
 use crate::program::{empty_folder, ended};
 use pointsman_sandbox::{builtin, digest::Digest};
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf};
 
-/// A decision of the built-in policy of this build, between two endpoints.
+/// A decision of this build's built-in policy between two endpoints.
 fn record(request: &str) -> Value {
     let config = json!({"endpointPick": {"scorers": [{"type": "queue-scorer", "weight": 1.0}, {"type": "kv-cache-utilization-scorer", "weight": 1.0}]}});
     let builtin = builtin::find("scheduling-scoring").unwrap();
@@ -30,7 +30,7 @@ fn record(request: &str) -> Value {
     })
 }
 
-/// A folder with the answer of a picker, the newest decision first.
+/// A folder with the response of a picker, newest decision first.
 fn folder(name: &str, records: &[Value]) -> PathBuf {
     let folder = empty_folder(name);
     fs::write(folder.join("decisions.jsonl"), records.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")).unwrap();

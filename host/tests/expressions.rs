@@ -1,5 +1,5 @@
-//! Expressions that nobody would write, asked of the evaluator in its sandbox: each ends within its limits as a verdict, as a sentence, or as a
-//! failure of its own, and leaves nothing behind.
+//! Random expressions for the evaluator in its sandbox: each evaluation ends within its limits with a verdict, a message, or its own
+//! failure, and leaves no state behind.
 
 use crate::grammar::{Case, ExpressionSlot, Tape, grown, mixed, thrown};
 use crate::policies::{compilers, engines};
@@ -23,18 +23,18 @@ use std::{
     thread,
 };
 
-/// How many numbers are drawn for a case at most.
+/// The maximum number of random numbers per case.
 const LONGEST_TAPE: usize = 300;
 
-/// What the evaluator's sentences are cut at, in bytes.
+/// The maximum length of the evaluator's messages in bytes. Longer ones are truncated.
 const LONGEST_SENTENCE: usize = 512;
 
-/// How often a known rule is asked that fails for lack of time: on a loaded machine a thread may not run for that long.
+/// How often a known rule is evaluated if it times out: on a busy machine a thread may not run for that long.
 const TRIES: usize = 5;
 
 static EVALUATOR: LazyLock<Arc<Evaluator>> = LazyLock::new(|| Loader::new(Arc::clone(engines()), compilers()).evaluator().unwrap());
 
-/// A rule that needs variables, patterns and messages, and the object that it is asked about.
+/// A rule that uses variables, patterns and messages, and the object for it.
 static KNOWN: LazyLock<(Program, Arc<str>)> = LazyLock::new(|| {
     let name = Named { name: "name".to_owned(), expression: "object.metadata.name".to_owned() };
     let source = Source {
@@ -53,7 +53,7 @@ static KNOWN: LazyLock<(Program, Arc<str>)> = LazyLock::new(|| {
     (Program::new(source), json!({"metadata": {"name": "chat"}, "spec": {"replicas": 2}}).to_string().into())
 });
 
-/// What rules may read at admission, and `params`, which nobody sets here.
+/// The variables of rules at admission, and `params`, which isn't set here.
 fn roots() -> Vec<String> {
     ["object", "oldObject", "namespaceObject", "request", "params"].map(str::to_owned).to_vec()
 }
@@ -74,7 +74,7 @@ fn source(case: &Case) -> Source {
     }
 }
 
-/// Takes it as a rule, as the host does when one is applied: names are looked up in schemas, and flaws get words.
+/// Loads the expression as a rule, as the host does: names are resolved in schemas, and mistakes are reported.
 fn load(case: &Case) {
     let validation = |expression: &str| rule::Validation { expression: expression.to_owned(), ..rule::Validation::default() };
     let lookup = |name: &str, models, subjects| RuleLookup { name: name.to_owned(), models, subjects, runtimes: None };
@@ -91,7 +91,7 @@ fn load(case: &Case) {
     }
 }
 
-/// Asks for all that the host asks the evaluator for.
+/// Runs all operations of the evaluator that the host uses.
 fn examine(case: &Case) {
     note(case);
     load(case);
@@ -109,7 +109,7 @@ fn examine(case: &Case) {
     if accepted {
         let mut asking = EVALUATOR.ask().unwrap();
         let first = judged(&mut asking, &program, &object);
-        // By the same instance, if that is still there.
+        // In the same instance, if it still exists.
         knows(&mut asking);
         let again = judged(&mut asking, &program, &object);
         knows(&mut asking);
@@ -127,7 +127,7 @@ fn examine(case: &Case) {
     knows(&mut EVALUATOR.ask().unwrap());
 }
 
-/// Notes what is about to be asked. Whatever ends the process would tell nobody what it was.
+/// Records the next case in a file, because nothing else would survive the end of the process.
 fn note(case: &Case) {
     let test = thread::current().name().unwrap_or_default().replace(':', "-");
     fs::write(Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{test}.last")), format!("{case:?}")).unwrap();
@@ -147,7 +147,7 @@ fn judged(asking: &mut Asking<'_>, program: &Program, object: &Arc<str>) -> Resu
         }
         Ok(Outcome::Undecided(problem)) => is_told(problem),
         Ok(Outcome::Unmatched(_)) => {}
-        // It was accepted when it was applied.
+        // The evaluator has accepted it before.
         Err(error) => assert!(!matches!(error, CallError::Failed(_) | CallError::Question(_)), "{error}"),
     }
     outcome
@@ -157,7 +157,7 @@ fn is_told(problem: &Problem) {
     assert!((1..=LONGEST_SENTENCE).contains(&problem.message.len()), "{problem:?}");
 }
 
-/// The evaluator goes on as if there had been nothing else.
+/// Asserts that the evaluator still works as if it had evaluated nothing else.
 fn knows(asking: &mut Asking<'_>) {
     let (program, object) = &*KNOWN;
     asking.bind("object", Arc::clone(object));
@@ -170,8 +170,8 @@ fn knows(asking: &mut Asking<'_>) {
     assert_eq!((said.as_str(), problem.message.as_str()), ("only 2", "no such key: absent"));
 }
 
-/// Whether both are the same. What is near a limit may reach it once and not another time: an instance that has answered before has another
-/// memory than a fresh one, and a machine may be busy.
+/// Whether both are the same, except for limits: a case near a limit may reach it only sometimes, because an instance that has evaluated
+/// before has different memory than a fresh one, and a machine may be busy.
 fn alike<T: PartialEq>(one: &Result<T, CallError>, other: &Result<T, CallError>) -> bool {
     let at_a_limit = |outcome: &Result<T, CallError>| {
         matches!(outcome, Err(CallError::Busy | CallError::Deadline(_) | CallError::Memory(_) | CallError::Fuel(_)))
@@ -179,7 +179,7 @@ fn alike<T: PartialEq>(one: &Result<T, CallError>, other: &Result<T, CallError>)
     at_a_limit(one) || at_a_limit(other) || one == other
 }
 
-/// Else all the rest would show nothing.
+/// Otherwise the other tests would prove nothing.
 #[test]
 fn most_of_what_is_made_up_by_the_grammar_is_evaluated() {
     let mut runner = TestRunner::deterministic();

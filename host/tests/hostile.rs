@@ -1,4 +1,4 @@
-//! Plugins that mean harm, or are just broken: the host survives each, and says in a sentence what is wrong.
+//! Malicious or broken plugins: the host survives each of them and reports the problem in one sentence.
 
 use crate::text::{self, LIMITS, Module, SLACK, endpoints, limits, linked_as, load, plugin};
 use pointsman_sandbox::{
@@ -10,7 +10,7 @@ use pointsman_sandbox::{
 use proptest::prelude::*;
 use std::time::Instant;
 
-/// Asks for the scores of two candidates, and tells what comes of it.
+/// Scores two candidates, and returns the scores or the error.
 fn asked(use_: Use, module: &Module) -> Result<Vec<f64>, String> {
     let plugin = load(use_, &plugin(module));
     let started = Instant::now();
@@ -222,16 +222,16 @@ fn only_a_panic_that_was_logged_in_the_same_call_takes_the_place_of_a_trap() {
         asked(Use::ControlPlane, &Module { score: score.leak(), data, ..Module::default() }).unwrap_err()
     };
     assert_eq!(said(log(2, 27) + "unreachable"), "it trapped: panicked at policy.c:7: why");
-    // A thousand lines before it leave no room in the log.
+    // A thousand earlier lines fill the log.
     let many = format!("(local.set 0 (i32.const 1000)) (loop {} (br_if 0 (local.tee 0 (i32.sub (local.get 0) (i32.const 1)))))", log(2, 3));
     assert_eq!(said(many + &log(2, 27) + "unreachable"), "it trapped: panicked at policy.c:7: why");
     for other in [log(1, 27), log(2, 3)] {
         let said = said(other + "unreachable");
         assert!(said.contains("`unreachable` instruction executed"), "{said}");
     }
-    // It says nothing about how else a call ends.
+    // The logged panic doesn't replace other errors of a call.
     assert!(said(log(2, 27) + "(loop (br 0)) (unreachable)").contains("units of fuel"));
-    // Nor about the next call.
+    // Nor does it replace the error of a later call.
     let before = "(if (i32.load (i32.const 4000)) (then (unreachable))) (i32.store (i32.const 4000) (i32.const 1))";
     let data = r#"(data (i32.const 3072) "panicked at policy.c:7: why")"#;
     let module = Module { score: format!("{before} {} (i32.const 16)", log(2, 27)).leak(), data, ..Module::default() };
@@ -241,7 +241,7 @@ fn only_a_panic_that_was_logged_in_the_same_call_takes_the_place_of_a_trap() {
     assert!(said.contains("`unreachable` instruction executed"), "{said}");
 }
 
-/// Counts its calls in its memory, which only a warm instance still has.
+/// Counts its calls in its memory, which only a warm instance keeps.
 const TRAPS_ON_THE_THIRD: &str = "(i32.store (i32.const 4000) (i32.add (i32.load (i32.const 4000)) (i32.const 1)))
     (if (i32.ge_u (i32.load (i32.const 4000)) (i32.const 3)) (then (unreachable))) (i32.const 16)";
 
@@ -258,10 +258,10 @@ fn an_instance_that_traps_on_the_nth_call_is_dropped_and_a_fresh_one_answers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 20_000 } else { 300 }))]
 
-    /// The image of the answer, and the strings and lists that it points to, are anything.
+    /// The memory of the response, and the strings and lists that it points to, are random.
     #[test]
     fn whatever_a_plugin_answers_the_host_says_what_is_wrong(image in prop::collection::vec(any::<u8>(), 0..48), small: bool) {
-        // Pointers and lengths that lie within the memory say more than wild ones.
+        // Pointers and lengths within the memory test more than random ones.
         let byte = |(at, byte): (usize, &u8)| if small && at % 4 > 1 { "\\00".to_owned() } else { format!("\\{byte:02x}") };
         let image: String = image.iter().enumerate().map(byte).collect();
         let data = format!("(data (i32.const 16) \"{image}\") (data (i32.const 1024) \"{image}\")");

@@ -1,4 +1,4 @@
-//! A question has one image in JSON in all its forms: as the host asks it, as the SDK receives it, and as golden cases write it.
+//! A question has the same JSON everywhere: as the host sends it, as the SDK receives it, and as golden cases write it.
 
 use crate::questions::{Carrying, Dice, Scoring, Selecting, Templating, carried, templated, verdict};
 use pointsman_core::decide;
@@ -8,19 +8,19 @@ use serde::{Serialize, de::DeserializeOwned};
 
 const CASES: u64 = 300;
 
-/// Reads what the host has written as the SDK's type, and writes it again.
+/// Asserts that the SDK's type reads the host's JSON and writes it unchanged.
 fn same<Sdk: Serialize + DeserializeOwned>(seed: u64, host: &impl Serialize) {
     let written = serde_json::to_string(host).unwrap();
     let read: Sdk = serde_json::from_str(&written).unwrap_or_else(|error| panic!("case {seed}: {error}: {written}"));
     assert_eq!(serde_json::to_string(&read).unwrap(), written, "case {seed}");
 }
 
-/// A text as it is written again, or the complaint.
+/// A text after it is read and written again, or the error.
 fn read<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
     serde_json::from_str::<T>(text).map(|read| serde_json::to_string(&read).unwrap()).map_err(|error| error.to_string())
 }
 
-/// Whether both read a text, and then as the same; the text as both write it, or the two complaints.
+/// Asserts that the host and the SDK agree on a text, and returns the result.
 fn both<Host: Serialize + DeserializeOwned, Sdk: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
     let (host, sdk) = (read::<Host>(text), read::<Sdk>(text));
     assert_eq!(host, sdk, "{text}");

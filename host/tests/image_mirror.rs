@@ -1,9 +1,9 @@
-//! `--image-mirror`: images that no user names come from one registry, and docs/install.md lists them all.
+//! `--image-mirror`: all images except those of users come from one registry, and docs/install.md lists them all.
 
 use crate::program::{ended, folder};
 use std::{collections::BTreeSet, fs, path::Path};
 
-/// Services that make us name every image that we name anywhere, and one that names its own.
+/// Services that together use every image of ours, and one with its own image.
 const SERVICES: &str = r#"
 apiVersion: serving.kserve.io/v1alpha1
 kind: LLMInferenceService
@@ -42,7 +42,7 @@ spec:
   engine: {minReplicas: 1, maxReplicas: 1, runner: {name: ome-container, image: "example.com/vllm:1"}}
 "#;
 
-/// The image that a user names, and the host's own.
+/// The user's image, and the host's own.
 const OWN: [&str; 2] = ["example.com/vllm:1", "pointsman"];
 
 fn images(folder: &Path, flags: &[&str]) -> BTreeSet<String> {

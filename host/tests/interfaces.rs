@@ -1,5 +1,5 @@
-//! The versions of the interfaces side by side: plugins that were built for 0.1.0, as they lie in `tests/fixtures/plugins-0.1.0`, decide as
-//! they did, alone and in one set with plugins of today.
+//! The versions of the interfaces: plugins that were built for 0.1.0, in `tests/fixtures/plugins-0.1.0`, still decide in the same way,
+//! separately and in one set with current plugins.
 
 use crate::{policies, text};
 use flate2::read::GzDecoder;
@@ -30,16 +30,17 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// The plugins that carry a label, as they were built for 0.1.0, in four languages.
+/// The plugins that propagate a label, built for 0.1.0 in four languages.
 const LABELS: [&str; 4] = ["go-labels", "javascript-labels", "python-labels", "rust-labels"];
 
-/// Those of them that are asked. The interpreters of JavaScript and Python take minutes to compile on a fresh machine: those are for whole runs.
+/// The plugins that are called. The interpreters of JavaScript and Python take minutes to compile on a fresh machine, so only `--full`
+/// includes them.
 fn asked() -> Vec<&'static str> {
     let is_full = env::var_os("POINTSMAN_TEST_FULL").is_some();
     LABELS.into_iter().filter(move |name| is_full || !["javascript-labels", "python-labels"].contains(name)).collect()
 }
 
-/// A plugin as it was built for 0.1.0.
+/// A plugin that was built for 0.1.0.
 fn fixture(name: &str) -> Vec<u8> {
     let file = workspace().join("tests/fixtures/plugins-0.1.0").join(format!("{name}.wasm.gz"));
     let mut bytes = Vec::new();
@@ -69,7 +70,7 @@ fn cases() -> Vec<Case> {
     serde_json::from_str(include_str!("../../plugins/examples/labels-cases.json")).unwrap()
 }
 
-/// What a plugin alone answers.
+/// The answer of a single plugin.
 fn answer(member: &Member, inputs: &Inputs) -> String {
     let plugin = member.plugin(Use::ControlPlane).unwrap();
     let (answer, _) = plugin.propagate(inputs.request(&inputs.labels, &inputs.annotations)).unwrap();
@@ -81,7 +82,7 @@ fn the_interfaces_of_0_1_0_never_change() {
     let mut files: Vec<_> = fs::read_dir(workspace().join("wit/0.1.0")).unwrap().map(|file| file.unwrap().path()).collect();
     files.sort();
     let text: Vec<u8> = files.iter().flat_map(|file| fs::read(file).unwrap()).collect();
-    // Whoever comes here because this fails: 0.1.0 is published. What is to change goes into the draft.
+    // If this fails: 0.1.0 is published, so make the change in the draft instead.
     assert_eq!(Digest::hash(&text).hex(), "75001df515ae10ea9540731812c307872dea0ffb63ddc2faa879ec04001a93ca");
 }
 
@@ -95,7 +96,7 @@ fn plugins_for_0_1_0_answer_all_cases_byte_for_byte_beside_one_of_today() {
         let expected = serde_json::to_string(expected).unwrap();
         for language in asked() {
             let bytes = fixture(language);
-            // Drafts make no difference to what doesn't speak them.
+            // Drafts don't affect plugins that don't use them.
             for loader in [&published, &drafts] {
                 assert_eq!(answer(&member(loader, language, config, &bytes), request), expected, "{language}: {name}");
             }
@@ -119,7 +120,7 @@ fn plugins_of_both_versions_decide_in_one_set() {
     let names = || asked().into_iter().chain(["today"]);
     let namespace_labels = names().map(|name| (format!("label-{name}"), format!("value-{name}")).into()).collect();
     let subject = Subject { namespace_labels, ..Subject::default() };
-    // A role that 0.1.0 doesn't know.
+    // 0.1.0 doesn't have this role.
     let target = Target { place: Place::PodTemplate, role: Some(Role::Launcher), ..Target::default() };
     let inputs = Inputs { subject: Digested::new(subject).unwrap(), target: Digested::new(target).unwrap(), ..Inputs::default() };
     let decision = policies.pin(Standing::New).propagate(&inputs).unwrap();
@@ -160,7 +161,7 @@ fn scores_of_0_1_0_are_those_of_today_and_today_s_terms_have_numbers() {
     };
     let ((old_scores, old_terms), (new_scores, new_terms)) = (ask(&old), ask(&new));
     assert_eq!(old_scores, new_scores);
-    // The plugin of 0.1.0 was built before its sentence was reworded.
+    // The plugin for 0.1.0 was built before its message was reworded.
     let sentences = |terms: &[Term]| terms.iter().map(|term| term.message.replace(", and counts ", ", weight ")).collect::<Vec<_>>();
     assert_eq!(sentences(&old_terms), sentences(&new_terms));
     assert!(old_terms.iter().all(|term| term.value.is_none()));
@@ -175,7 +176,7 @@ fn a_plugin_is_asked_by_the_newest_version_that_it_may_be_asked_by() {
         assert_eq!(loader(drafts).describe(&module, Limits::DEFAULT).unwrap().version, version);
         assert_eq!(loader(drafts).describe(&fixture("rust-labels"), Limits::DEFAULT).unwrap().version, Version::V0_1);
     }
-    // What the host brings was built with it.
+    // A built-in policy was built together with the host.
     let builtin = pointsman_sandbox::builtin::BUILTINS[0].bytes;
     assert_eq!(loader(false).describe(builtin, Limits::DEFAULT).unwrap().version, Version::Draft);
 }
@@ -201,7 +202,7 @@ fn what_speaks_no_version_of_ours_is_refused_with_those_that_are_spoken() {
         let expected = "it is built for pointsman:policy@0.9.0, and this host speaks 0.1.0 (and 0.2.0-draft with --draft-interfaces)";
         assert!(said.contains(expected), "{said}");
     }
-    // With the flag it goes further, and has no functions at all.
+    // With the flag, it is accepted up to the point that it has no functions.
     let bytes = text::component_exporting(&draft);
     let Err(error) = loader(true).describe(&bytes, Limits::DEFAULT) else { panic!("it has no functions") };
     assert!(!error.to_string().contains("a draft that may change"), "{error}");

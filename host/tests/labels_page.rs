@@ -1,4 +1,4 @@
-//! The table of OME's labels and annotations is what the code does.
+//! The table of OME's labels and annotations matches the code.
 
 use crate::planning::{plan, world};
 use pointsman_core::{
@@ -8,12 +8,12 @@ use pointsman_core::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The annotations of the page that somebody sets.
+/// The page's annotations that users can set.
 fn set() -> impl Iterator<Item = &'static Annotation> {
     ANNOTATIONS.iter().filter(|annotation| is_on_the_page(annotation) && annotation.reader != Reader::Nobody)
 }
 
-/// A service with these annotations, of which everything else is always the same.
+/// A service with these annotations; everything else is constant.
 fn service(annotations: &[(&str, &str)]) -> Value {
     let annotations: BTreeMap<&str, &str> = annotations.iter().copied().collect();
     json!({
@@ -42,14 +42,14 @@ fn objects(plan: &Plan) -> Vec<Value> {
     plan.objects.as_ref().unwrap_or_else(|| panic!("{:#?}", plan.status.conditions)).iter().map(Object::manifest).collect()
 }
 
-/// What runs the engine.
+/// The workload of the engine.
 fn workload(plan: &Plan) -> Value {
     let all = objects(plan);
     let template = |object: &&Value| object["spec"]["template"].is_object();
     all.iter().find(template).unwrap().clone()
 }
 
-/// Where a key of labels or annotations is: on the workload, and on its pods.
+/// Whether a key of labels or annotations is on the workload, and whether it is on its pods.
 fn places(plan: &Plan, map: &str, key: &str) -> (bool, bool) {
     let workload = workload(plan);
     let on = |metadata: &Value| metadata[map].get(key).is_some();
@@ -66,7 +66,7 @@ fn objects_and_pods_carry_the_keys_that_the_table_says() {
         let plan = planned(&[*beside, &[(*key, *value)]].concat());
         assert_eq!(places(&plan, "annotations", key), (annotation.objects, annotation.pods), "{key}");
         if annotation.reader == Reader::Nobody {
-            // What somebody writes under these keys goes nowhere.
+            // A user's value under these keys is ignored.
             assert_ne!(workload(&plan)["metadata"]["annotations"][key], *value);
         }
     }
@@ -79,7 +79,7 @@ fn every_annotation_changes_what_is_made_or_told() {
             let conditions: Vec<_> = plan.status.conditions.iter().map(|condition| condition.message.clone()).collect();
             let mut objects = objects(plan);
             for object in &mut objects {
-                // A number, a hash and a copy of the key itself are no meaning.
+                // A number, a hash and a copy of the key don't count as an effect.
                 for metadata in ["/metadata", "/spec/template/metadata"] {
                     if let Some(metadata) = object.pointer_mut(metadata) {
                         let annotations = metadata["annotations"].as_object_mut();
@@ -108,7 +108,7 @@ fn a_value_that_can_not_be_read_is_refused_by_the_name_of_its_key() {
     }
 }
 
-/// Whoever writes a value is told of it at admission, by the same rules, before the controller refuses it.
+/// At admission, a user gets a warning about a value by the same rules, before the controller rejects it.
 #[test]
 fn the_practices_warn_of_what_is_refused_and_of_nothing_else() {
     for Annotation { key, wrong, example: (value, beside), .. } in set() {
@@ -139,7 +139,7 @@ fn what_the_labels_page_has_on_objects_never_restarts_a_pod() {
     assert_eq!((first.1, second.1), (json!("4"), json!("5")));
 }
 
-/// A training job with these annotations, of which everything else is always the same.
+/// A training job with these annotations; everything else is constant.
 fn training(annotations: &[(&str, &str)]) -> Plan {
     let annotations: BTreeMap<&str, &str> = annotations.iter().copied().collect();
     let container = json!({"name": "trainer", "image": "registry.example.com/trainer:1.0", "command": ["torchrun", "train.py"]});
@@ -163,7 +163,7 @@ fn training(annotations: &[(&str, &str)]) -> Plan {
 fn what_is_made_for_training_jobs_carries_the_labels_of_the_column() {
     let plain = training(&[]);
     for label in LABELS.iter().chain(&TRAINING_LABELS) {
-        // Of the workers' template it is an admission policy's.
+        // An admission policy sets this one, not the workers' template.
         let expected = if label.key == "training.ome.io/replica-index" { (false, false) } else { (label.jobs, label.jobs && label.pods) };
         assert_eq!(places(&plain, "labels", label.key), expected, "{}", label.key);
     }

@@ -1,4 +1,4 @@
-//! What rules look up beside their object, asked as the controller asks: plans are made of a world, and of what has changed in it.
+//! The lookups of rules, evaluated as by the controller: plans are made from a world, and from its changes.
 #![allow(clippy::needless_pass_by_value)]
 
 use crate::policies::{compilers, engines};
@@ -33,7 +33,7 @@ use std::{
 
 static LOADER: LazyLock<Loader> = LazyLock::new(|| Loader::new(Arc::clone(engines()), compilers()));
 
-/// A world of services, and the rules that hold in it.
+/// A world of services, and its rules.
 struct Scene {
     world: World,
     policies: Policies,
@@ -55,7 +55,7 @@ impl Scene {
         scene
     }
 
-    /// Puts an object, made so many seconds after the first.
+    /// Adds an object that was created this many seconds after the first one.
     fn put(&mut self, resource: &'static Resource, namespace: &str, name: &str, second: u32, body: Value) -> ObjectKey {
         self.version += 1;
         let metadata = json!({
@@ -74,7 +74,7 @@ impl Scene {
         self.put(&LLM_INFERENCE_SERVICE, namespace, name, second, spec)
     }
 
-    /// What the condition `Valid` says; what was read is noted, as the controller does.
+    /// The condition `Valid`. The reads are recorded, as the controller does.
     fn says(&mut self, key: &ObjectKey) -> String {
         let plan = self.plan(key);
         let valid = plan.status.conditions.iter().find(|condition| condition.type_ == VALID).unwrap();
@@ -89,7 +89,7 @@ impl Scene {
         plan
     }
 
-    /// Whom the changes since this was asked last touch.
+    /// The subjects that the changes since the last call affect.
     fn touched(&mut self) -> BTreeSet<String> {
         let Touched { now, soon } = self.world.take_touched();
         now.into_iter().chain(soon).map(|key| key.name).collect()
@@ -118,13 +118,13 @@ fn older_services_count_first_and_a_newer_one_never_takes_from_them() {
         assert_eq!(scene.says(key), "Valid The service satisfies all rules.", "{key}");
     }
     scene.touched();
-    // A newer one is judged by those before it, and nobody else is even asked again.
+    // A newer service is checked against the older ones, and no other subject is even planned again.
     let third = scene.service("one", "ape", 3, 2);
     assert_eq!(scene.says(&third), "RuleBroken No object is created: quota: older services have 9 of 10, and it wants 2.");
     assert_eq!(scene.touched(), ["ape".to_owned()].into());
     assert_eq!((scene.says(&first), scene.says(&second)).0, "Valid The service satisfies all rules.");
     assert_eq!(scene.says(&second), "Valid The service satisfies all rules.");
-    // What an older one gives back is there for the next, who is told.
+    // Replicas that an older service releases are available to the next one, which is planned again.
     scene.service("one", "zebra", 1, 3);
     assert_eq!(scene.touched(), ["ape", "yak", "zebra"].map(str::to_owned).into());
     assert_eq!(scene.says(&third), "Valid The service satisfies all rules.");
@@ -134,7 +134,7 @@ fn older_services_count_first_and_a_newer_one_never_takes_from_them() {
     scene.world.remove(&second);
     assert_eq!(scene.touched(), ["ape", "yak"].map(str::to_owned).into());
     assert_eq!(scene.says(&third), "Valid The service satisfies all rules.");
-    // Another of the same name is a new one.
+    // A new service with the same name is the newest one.
     let second = scene.service("one", "yak", 9, 5);
     assert!(scene.says(&second).starts_with("RuleBroken"), "{}", scene.says(&second));
     assert_eq!(scene.says(&third), "Valid The service satisfies all rules.");

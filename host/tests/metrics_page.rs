@@ -1,4 +1,4 @@
-//! The table of docs/metrics.md is that of the code, and alerts and the dashboard ask for nothing else.
+//! The table of docs/metrics.md matches the code, and the alerts and the dashboard use only these metrics.
 
 use crate::planning::decide;
 use pointsman::{
@@ -28,16 +28,16 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// As xtask sets it (`xtask/src/build.rs`).
+/// xtask sets it (`xtask/src/build.rs`).
 const UPDATE: &str = "POINTSMAN_UPDATE_METRICS_PAGE";
 
-/// What Prometheus gives to every series, or takes from the buckets of a histogram.
+/// Labels that Prometheus adds to every series, or that histogram buckets have.
 const ALWAYS: [&str; 4] = ["job", "pod", "le", "namespace"];
 
-/// The API server's own metric, and Prometheus'. `tests/e2e/monitoring.rs` reads the former from an API server.
+/// A metric of the API server and one of Prometheus. `tests/e2e/monitoring.rs` reads the first one from an API server.
 const OTHERS: [(&str, &[&str]); 2] = [("apiserver_admission_webhook_fail_open_count", &["name"]), ("up", &[])];
 
-/// A metric as its page tells it.
+/// A metric, by its page.
 #[derive(Debug, Default)]
 struct Metric {
     kind: String,
@@ -49,7 +49,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The page of a host that has counted something of everything. A client of Kubernetes needs a runtime.
+/// The page of a host with a value for each metric. A Kubernetes client needs a runtime.
 fn page() -> String {
     let client = kube::Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let (leadership, _campaign) = campaign(client, "none", "none", "none", Timing::default(), Agreement::default(), future::pending());
@@ -75,7 +75,7 @@ fn page() -> String {
     Format::Prometheus.page(&registry(state, readiness, &reconciles, &api_errors, Some((&counts, expiry)))).unwrap()
 }
 
-/// The metrics by their names.
+/// The metrics by name.
 fn metrics(page: &str) -> BTreeMap<String, Metric> {
     let mut metrics: BTreeMap<String, Metric> = BTreeMap::new();
     for line in page.lines() {
@@ -116,7 +116,7 @@ fn expressions(value: &Value, found: &mut Vec<String>) {
     }
 }
 
-/// What an expression asks for that no metric has.
+/// The metrics and labels in an expression that don't exist.
 fn unknown(expression: &str, metrics: &BTreeMap<String, Metric>) -> Vec<String> {
     let mut wrong = Vec::new();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';

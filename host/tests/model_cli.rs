@@ -1,10 +1,10 @@
-//! `pointsman model inspect`, and models of manifests that are filled in from their files.
+//! `pointsman model inspect`, and models in manifests that are completed from their files.
 
 use crate::program::{empty_folder, pointsman, text};
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 
-/// The config of Llama 3.1 8B.
+/// The configuration of Llama 3.1 8B.
 fn write_config(folder: &Path) {
     let config = json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32,
@@ -46,7 +46,7 @@ fn a_folder_is_inspected_for_people_and_for_programs() {
         assert_eq!(found[field], value, "{field}");
     }
 
-    // What isn't known is said, with what to do.
+    // Missing information is reported with a remedy.
     fs::write(folder.join("config.json"), "{\"architectures\":\n [}").unwrap();
     let output = pointsman(&["model", "inspect", path, "-o", "json"]).output().unwrap();
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -55,7 +55,7 @@ fn a_folder_is_inspected_for_people_and_for_programs() {
     assert!(note.contains("line 2 column") && note.contains("download it again, or fix it"), "{note}");
 }
 
-/// As the Job of a model on a claim runs it.
+/// As in the Job of a model on a claim.
 #[test]
 fn a_container_s_message_is_the_fields_of_the_spec_and_an_empty_folder_an_error() {
     let folder = empty_folder("claim");

@@ -1,4 +1,5 @@
-//! Same input, same bytes: a policy answers alike as a plain function, in a fresh instance and in a warm one, with fuel and without.
+//! Same input, same bytes: a policy gives the same answers as a plain function, in a fresh instance and in a warm one, with and without
+//! fuel.
 
 use crate::policies::{linked, module};
 use crate::questions::{Carrying, Dice, Scoring, Selecting, Templating};
@@ -11,25 +12,25 @@ use pointsman_sandbox::{
 use serde::{Serialize, de::DeserializeOwned};
 use std::cell::Cell;
 
-/// Questions to each policy, for all its configurations together.
+/// The number of questions per policy, over all its configurations.
 const CASES: u64 = 1000;
 
-/// An answer in JSON, or the plugin's own sentence why there is none.
+/// An answer in JSON, or the plugin's own error message.
 type Answer = Result<String, String>;
 
-/// How one question is put to a sandbox.
+/// Sends one question to a sandbox.
 type Put<'a, Question> = &'a dyn Fn(&Plugin, &Question) -> Result<(String, Spent), CallError>;
 
 fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap()
 }
 
-/// The host's question as the SDK's, by way of JSON: that the two images are one is what `image.rs` tests.
+/// Converts the host's question to the SDK's via JSON: `image.rs` tests that both have the same JSON.
 fn read<Sdk: DeserializeOwned>(question: &impl Serialize) -> Sdk {
     serde_json::from_str(&json(question)).unwrap()
 }
 
-/// What a policy's function takes of a question at scheduling-scoring.
+/// The arguments of a policy's function from a question at scheduling-scoring.
 fn asked(question: &Scoring) -> (sdk::Question, sdk::scheduling_scoring::Matrix) {
     let sdk::scheduling_scoring::Request { question, columns, matrix, .. } = read(&question.request());
     (question, sdk::scheduling_scoring::Matrix::new(columns as usize, matrix).unwrap())
@@ -43,7 +44,7 @@ fn answer(outcome: Result<(String, Spent), CallError>) -> (Answer, Option<u64>) 
     }
 }
 
-/// Puts the same questions to all forms of a policy. The two that are fresh must spend as much fuel, too.
+/// Sends the same questions to all forms of a policy. The two fresh ones must also use the same amount of fuel.
 fn agree<Question>(
     package: &str,
     configs: &[&str],
@@ -119,7 +120,7 @@ fn metadata_propagation_answers_alike_natively_fresh_and_warm() {
     let native = |text: &str, question: &Carrying| {
         let answer = policy::propagate(&config(text), read(&question.request()))?;
         if question.subject.kind == "LLMInferenceService" {
-            // What is on the target already has none of these.
+            // The target doesn't have any of these yet.
             let approvable = ["kueue.x-k8s.io/queue-name", "prometheus.io/port"];
             let mut placed = answer.labels.iter().chain(&answer.annotations);
             let of_subject = placed.any(|placed| placed.layer == "subject" && approvable.contains(&&*placed.key));
@@ -195,7 +196,7 @@ fn scheduling_scoring_answers_alike_natively_fresh_and_warm() {
     let questions = [
         (memory, Some(Question::MemoryAdmission), policy::FEATURES.len()),
         (nodes, Some(Question::NodePlacement), policy::NODE_FEATURES.len()),
-        // Nearly always endpoint-pick, and now and then another question with these columns.
+        // Mostly endpoint-pick, and sometimes another question with these columns.
         (endpoints, None, policy::ENDPOINT_FEATURES.len()),
     ];
     for (configs, always, columns) in questions {

@@ -1,4 +1,4 @@
-//! The endpoint picker without a cluster and a proxy: which endpoint a request goes to, by which policy, and when.
+//! The endpoint picker without a cluster and a proxy: the endpoint of a request, the policy that picks it, and the time.
 
 use crate::{
     policies::{compilers, module},
@@ -48,7 +48,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// Far more than a call takes: a machine that tests keep busy isn't what is tested.
+/// Far longer than a call takes, because these tests aren't about busy machines.
 const DEADLINE: Duration = Duration::from_millis(100);
 
 static LOADER: LazyLock<Loader> = LazyLock::new(|| {
@@ -56,14 +56,14 @@ static LOADER: LazyLock<Loader> = LazyLock::new(|| {
     Loader::new(Arc::new(engines), compilers()).with_hot_deadline(DEADLINE)
 });
 
-/// A pool whose pods are there.
+/// A pool with its pods.
 pub(crate) struct Scene {
     pub(crate) pool: Arc<Pool>,
     registry: Registry,
 }
 
 impl Scene {
-    /// Pods with these roles; an empty one is none.
+    /// Creates pods with these roles; an empty string means none.
     fn new(config: &str, custom: Option<ScoringPolicy>, roles: &[&str]) -> Self {
         Self::traced(config, custom, roles, None)
     }
@@ -105,7 +105,7 @@ impl Scene {
 
     pub(crate) fn report(&self, at: usize, waiting: f64, kv_usage: f64) {
         let metrics = EngineMetrics { waiting: Some(waiting), running: Some(0.0), kv_usage: Some(kv_usage), ..EngineMetrics::default() };
-        // As if it was made in an hour: it doesn't get stale meanwhile.
+        // A time in the future, so that the report doesn't become stale during the test.
         self.pool.fleet().endpoints()[at].state.set_report(Report { at: 3_600_000_000, metrics });
     }
 
@@ -118,7 +118,7 @@ impl Scene {
         self.ask(RequestHead::default(), &chat(prompt)).await.unwrap().0.endpoints.concat()
     }
 
-    /// The last decisions as the picker's port answers them, and as they are read again.
+    /// The last decisions in the format of the picker's page, and parsed.
     fn recorded(&self) -> (String, Vec<Record>) {
         let lines = String::from_utf8(Wanted::default().lines(self.pool.decisions())).unwrap();
         let records = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
@@ -182,7 +182,7 @@ async fn by_default_queues_caches_and_prefixes_decide() {
     scene.report(2, 2.0, 0.3);
     assert_eq!(scene.endpoint(&known).await, "10.0.0.2:8000", "its prefix is there");
     assert_eq!(scene.endpoint(&"another prompt ".repeat(200)).await, "10.0.0.1:8000");
-    // One that can't be reached is left out, and serves if there is no other.
+    // An unreachable endpoint is only used if there is no other.
     scene.pool.fleet().endpoints()[1].state.note_unreachable(u64::MAX);
     assert_ne!(scene.endpoint("elsewhere").await, "10.0.0.1:8000");
     assert_eq!(scene.ask(subset(&["10.0.0.1:8000"]), &chat("only there")).await.unwrap().0.endpoints, ["10.0.0.1:8000"]);
@@ -195,7 +195,7 @@ async fn by_default_queues_caches_and_prefixes_decide() {
     assert_eq!(reason(scene.ask(RequestHead::default(), &chat("late")).await), (503, "rejected-shutting-down".to_owned()));
 }
 
-/// A head with an identifier of the request.
+/// A head with a request identifier.
 fn called(id: &str, head: RequestHead) -> RequestHead {
     RequestHead { request_id: Some(id.to_owned()), ..head }
 }
@@ -270,14 +270,14 @@ async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
     assert_eq!(unanswered(0), ("traps".to_owned(), "Quarantined".to_owned(), true));
     assert_eq!(unanswered(7), ("traps".to_owned(), "Trapped".to_owned(), true));
 
-    // Another one takes its place, between two requests.
+    // Another policy replaces it between two requests.
     let weights = json!({"weights": {"queue-length": 1.0, "kv-cache-utilization": 0.0}});
     let busiest = ScoringPolicy::load(&LOADER, "busiest", &module("pointsman-example-rust-balance"), &weights).unwrap();
     let busiest = Arc::new(busiest);
     scene.pool.update_policies(|policies| policies.custom = Some(Arc::clone(&busiest)));
     assert_eq!(scene.endpoint("the longest queue wins").await, "10.0.0.0:8000");
 
-    // It is explained by the same file with the same configuration alone, and its configuration isn't shown to everybody.
+    // Only the same file with the same configuration can explain it, and the record doesn't contain the configuration.
     let (lines, records) = scene.recorded();
     let policy = records[0].profiles[0].policy.as_ref().unwrap();
     assert_eq!((&*policy.name, &policy.config), ("busiest", &None));
@@ -292,7 +292,7 @@ async fn a_policy_that_fails_is_passed_over_and_then_not_asked_for_a_while() {
     assert!(whole.contains("the difference between 10.0.0.0:8000 and 10.0.0.1:8000: "), "{whole}");
 }
 
-/// How a plugin is recorded in a policy set.
+/// The record of a plugin in a policy set.
 fn recorded(name: &str, order: i32, weight: i32, (mode, failure_policy): (PluginMode, PluginFailurePolicy)) -> Recorded {
     let points = vec![PolicyPoint::SchedulingScoring];
     let active = PolicySetPlugin { name: name.to_owned(), order, weight, mode, failure_policy, points, ..PolicySetPlugin::default() };
@@ -321,7 +321,7 @@ async fn plugins_of_the_policy_set_score_with_the_profile_s_scorers_or_in_their_
         policy: Ok(Some(Arc::clone(&busiest))),
         previous: None,
     };
-    // Without a fault yet, whatever the cases before it did.
+    // Loaded again for each case, so that no earlier failure counts.
     let fails = |mode: PluginMode, failure_policy: PluginFailurePolicy| LoadedPlugin {
         recorded: recorded("traps", 5, 1, (mode, failure_policy)),
         policy: Ok(Some(Arc::new(ScoringPolicy::load(&LOADER, "traps", &traps, &json!({})).unwrap()))),
@@ -351,7 +351,7 @@ async fn plugins_of_the_policy_set_score_with_the_profile_s_scorers_or_in_their_
         assert_eq!(profile.policy_set.as_deref(), expected.contains("busiest").then_some("sha256:a-set"), "{scorers:?}");
     }
 
-    // The parts of a mean are those of all, and a plugin of a file counts before a set.
+    // The parts of a weighted mean are those of all policies, and a plugin from a file takes precedence over a set.
     let scorers = Arc::new(LoadedSet::new("sha256:a-set", vec![builtin(1), scores(7, 3, Extend)]).for_pool(&Subject::default()).unwrap());
     scene.pool.update_policies(|policies| policies.set = Some(Arc::clone(&scorers)));
     scene.ask(called("both", RequestHead::default()), &chat("short")).await.unwrap();
@@ -457,7 +457,7 @@ flowControl:
     let record = scene.recorded().1.remove(0);
     assert_eq!((record.refused.unwrap().reason.as_str(), record.saturation), ("rejected-ttl-expired", Some(1.0)));
     assert!(record.waited_seconds.is_some() && record.profiles.is_empty());
-    // Many let go at once don't overtake what each of them adds.
+    // If several requests are released at once, the load of the first one counts before the next one is released.
     let both = [begin("one"), begin("other")];
     waits(2).await;
     drop(third);

@@ -1,4 +1,4 @@
-//! `pointsman picker simulate`: what policies come to, before one decides.
+//! `pointsman picker simulate`: the effect of policies, before one is used.
 
 use crate::{
     policies::module,
@@ -7,7 +7,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::{fs, path::Path};
 
-/// Two conversations of three turns each, and an adapter.
+/// Two conversations of three turns each, and a request for an adapter.
 const TRACE: &str = r#"{"at": 100, "blocks": [1, 2, 3, 4], "output": 3}
 {"at": 100.1, "blocks": ["a", "b", "c", "d"], "output": 3}
 {"at": 100.5, "blocks": [1, 2, 3, 4, 5, 6], "output": 3}
@@ -18,7 +18,7 @@ const TRACE: &str = r#"{"at": 100, "blocks": [1, 2, 3, 4], "output": 3}
 {"at": 101, "blocks": [1, 2, 3, 4], "output": 3, "model": "adapter"}
 "#;
 
-/// What is printed of it.
+/// The output for it.
 const GOLDEN: &str = "\
 7 requests within 1.0 s (the trace trace.jsonl), to 2 endpoints that report every 50ms.
 An endpoint has 64 seats and 64 blocks of 128 tokens. A token of a prompt takes 50 us, and one of output 10000 us, and 100 us more for each request that runs.
@@ -37,7 +37,7 @@ fn simulated(folder: &Path, words: &[&str]) -> Value {
     printed_json(0, command.current_dir(folder))
 }
 
-/// The outcome of a policy.
+/// The result of a policy.
 fn row<'v>(printed: &'v Value, policy: &str) -> &'v Value {
     let rows = printed["policies"].as_array().unwrap();
     rows.iter().find(|row| row["policy"] == policy).unwrap_or_else(|| panic!("no row {policy} in {printed:#}"))

@@ -1,4 +1,4 @@
-//! Traces of requests to the endpoint picker, as a collector gets them.
+//! Traces of requests to the endpoint picker, as a collector receives them.
 
 use crate::picker::{Scene, chat, reason, subset};
 use axum::{Router, routing::post};
@@ -19,13 +19,13 @@ use serde_json::json;
 use std::{collections::BTreeMap, net::Ipv4Addr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::watch, task::yield_now, time::timeout};
 
-/// Far more than a batch takes.
+/// Far longer than a batch takes.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What a collector was sent, as it was sent.
+/// The batches that a collector received.
 struct Collected(watch::Receiver<Vec<Bytes>>);
 
-/// A span that was sent.
+/// A received span.
 #[derive(Clone, Debug)]
 struct Sent {
     span: Span,
@@ -54,7 +54,7 @@ fn attributes(list: Vec<KeyValue>) -> BTreeMap<String, String> {
     attributes
 }
 
-/// The spans of batches, in the order in which they have ended.
+/// The spans of batches, ordered by their end.
 fn spans(batches: &[Bytes]) -> Vec<Sent> {
     let mut spans = Vec::new();
     for batch in batches {
@@ -70,20 +70,20 @@ fn spans(batches: &[Bytes]) -> Vec<Sent> {
 }
 
 impl Collected {
-    /// All spans, once the root of a request with this identifier is among them.
+    /// Waits for the root span of a request with this identifier, and returns all spans.
     async fn until(&mut self, request: &str) -> Vec<Sent> {
         let is_there = |batches: &Vec<Bytes>| spans(batches).iter().any(|sent| sent.get("pointsman.request_id") == Some(request));
         let batches = timeout(PATIENCE, self.0.wait_for(is_there)).await.unwrap().unwrap();
         spans(&batches)
     }
 
-    /// All that was sent, as text.
+    /// All received data as text.
     fn text(&self) -> String {
         self.0.borrow().iter().map(|batch| String::from_utf8_lossy(batch).into_owned()).collect()
     }
 }
 
-/// Traces that a collector takes.
+/// Traces that are sent to a collector.
 async fn tracing(sample: f64) -> (Traces, SdkTracer, Collected) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
     let endpoint: Endpoint = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
@@ -103,7 +103,7 @@ async fn tracing(sample: f64) -> (Traces, SdkTracer, Collected) {
     (traces, tracer, Collected(taken))
 }
 
-/// A request that belongs to a span of this trace.
+/// A request whose parent is a span of this trace.
 fn within(trace_id: u128, is_sampled: bool, head: RequestHead) -> RequestHead {
     RequestHead { trace_parent: Some(TraceParent { trace_id, span_id: 7, is_sampled }), ..head }
 }
@@ -112,7 +112,7 @@ fn called(id: &str) -> RequestHead {
     RequestHead { request_id: Some(id.to_owned()), ..RequestHead::default() }
 }
 
-/// The root of a request, and the spans below it by their names.
+/// The root span of a request, and its child spans by name.
 fn trace<'s>(spans: &'s [Sent], request: &str) -> (&'s Sent, BTreeMap<&'s str, &'s Sent>) {
     let root = spans.iter().find(|sent| sent.get("pointsman.request_id") == Some(request)).unwrap();
     assert_eq!((&*root.span.name, root.span.kind), ("pick", SpanKind::Server as i32));
@@ -126,7 +126,7 @@ fn trace<'s>(spans: &'s [Sent], request: &str) -> (&'s Sent, BTreeMap<&'s str, &
     (root, below.into_iter().map(|sent| (&*sent.span.name, sent)).collect())
 }
 
-/// What is below the root of a request, and whether it has failed.
+/// The names of the child spans of a request's root, each with whether it failed.
 fn below<'s>(spans: &'s [Sent], request: &str) -> Vec<(&'s str, bool)> {
     trace(spans, request).1.into_iter().map(|(name, sent)| (name, sent.has_failed())).collect()
 }

@@ -1,4 +1,4 @@
-//! Recorded placements, as people use them: `pointsman explain pod/NAME` and `pointsman plugin diff`, with records in a file or behind ports.
+//! Recorded placements: `pointsman explain pod/NAME` and `pointsman plugin diff`, with records from a file or from addresses.
 
 use crate::program::{CHAT, empty_folder, ended};
 use axum::{Router, routing::get};
@@ -10,7 +10,7 @@ use std::{
 };
 use tokio::{net::TcpListener, task::spawn_blocking};
 
-/// A pod of a service and two of the nodes that it could have: the first has its images, and the second costs less.
+/// A pod of a service with two candidate nodes: the first has its images, and the second is cheaper.
 fn placement(name: &str) -> Value {
     json!({
         "at": 1_700_000_000, "namespace": "ml", "name": name, "uid": "u", "set": "sha256:ab", "plugins": ["scheduling-scoring"],
@@ -20,7 +20,7 @@ fn placement(name: &str) -> Value {
     })
 }
 
-/// A folder with records, and with a service: without PolicyPlugins in the files the built-in policies decide.
+/// A folder with records and a service. It has no PolicyPlugins, so the built-in policies decide.
 fn folder(name: &str, placements: &[Value]) -> PathBuf {
     let folder = empty_folder(name);
     fs::write(folder.join("service.yaml"), CHAT).unwrap();
@@ -28,7 +28,7 @@ fn folder(name: &str, placements: &[Value]) -> PathBuf {
     folder
 }
 
-/// Compares the built-in policy with itself, under these further flags.
+/// Compares the built-in policy with itself, with these additional flags.
 fn diff(code: i32, folder: &Path, flags: &[&str]) -> (String, String) {
     let policy = plugin("pointsman-scheduling-scoring");
     let fixed = ["plugin", "diff", policy.to_str().unwrap(), "--name", "scheduling-scoring", "-f", "service.yaml"];
@@ -39,7 +39,7 @@ const CHEAP: [&str; 2] = ["--config", r#"{"nodePlacement": {"maxPrice": 5}}"#];
 
 const RECORDED: [&str; 2] = ["--placements", "placements.json"];
 
-/// An extender that answers every question with these placements. Where it answers.
+/// An extender that responds with these placements to every request. Returns its address.
 async fn extender(placements: &[Value]) -> String {
     let answer = json!({"placements": placements}).to_string();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -52,7 +52,7 @@ async fn extender(placements: &[Value]) -> String {
     address
 }
 
-/// Where nobody answers.
+/// An address that nothing listens on.
 async fn closed() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string()

@@ -1,4 +1,4 @@
-//! What must hold of every plan.
+//! Invariants of every plan.
 
 use crate::planning::{plan, resource, world};
 use pointsman_core::{
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 const NAMESPACE: &str = "chat";
 
-/// All of a plan that reaches the cluster, as text.
+/// The parts of a plan that reach the cluster, as text.
 fn plan_text(plan: &Plan) -> String {
     let objects = plan.objects.as_ref().map(|objects| objects.iter().map(pointsman_core::plan::Object::manifest).collect::<Vec<_>>());
     let conditions: Vec<Value> = plan
@@ -24,7 +24,7 @@ fn plan_text(plan: &Plan) -> String {
     json!([objects, conditions, plan.status.fields]).to_string()
 }
 
-/// The service as a cluster has it, with a prior choice of runtime if there is one.
+/// A service in the form of a cluster, with a previously chosen runtime if there is one.
 fn living(mut service: Value, prior: Option<&str>) -> Value {
     service["metadata"]["uid"] = "12345678-1234-1234-1234-123456789abc".into();
     service["metadata"]["generation"] = 1.into();
@@ -34,7 +34,7 @@ fn living(mut service: Value, prior: Option<&str>) -> Value {
     service
 }
 
-/// A live object as the API server would show it, once it was applied for a subject.
+/// The live object of the API server after an apply for a subject.
 fn applied(subject: &Resource, object: Value, version: usize) -> Value {
     let mut object = object;
     object["metadata"]["uid"] = format!("child-{version}").into();
@@ -48,7 +48,7 @@ fn applied(subject: &Resource, object: Value, version: usize) -> Value {
     object
 }
 
-/// As managedFields name what was applied, with every list owned as a whole.
+/// The managedFields of an apply, in which every list is owned as a whole.
 fn fields(value: &Value) -> Value {
     let Some(object) = value.as_object() else { return json!({}) };
     let there = object.iter().filter(|(_, value)| !value.is_null());
@@ -75,7 +75,7 @@ proptest! {
         events.push(service.clone());
         let expected = plan_text(&plan(&world(&events), &service));
 
-        // The same in another order, with things that come, change and go between.
+        // The same objects in another order, with additional changes in between.
         let mut world = World::default();
         let shuffled: Vec<usize> = order.into_iter().filter(|at| *at < events.len()).collect();
         for at in &shuffled {
@@ -104,7 +104,7 @@ proptest! {
         let first = plan(&world, &service);
         prop_assert_eq!(plan_text(&first), plan_text(&plan(&world, &service)));
 
-        // The choice is kept in the status, and the objects are there: nothing else changes.
+        // The choice is stored in the status, and the objects exist: nothing else changes.
         let mut later = service.clone();
         later["status"] = Value::Object(first.status.fields.clone());
         world.put(resource(&later), &later);
@@ -115,7 +115,7 @@ proptest! {
         let bodies = |plan: &Plan| -> Option<Vec<String>> {
             let whole = |object: &pointsman_core::plan::Object| {
                 let mut whole = object.manifest();
-                // It begins with the fewest that were asked for, and then the number is somebody else's.
+                // It starts with the requested minimum, and then another owner sets the number.
                 if object.yields_replicas {
                     whole["spec"].as_object_mut().unwrap().remove("replicas");
                 }

@@ -1,4 +1,4 @@
-//! `pointsman plugin`, as a plugin's author uses it: the program itself, on plugins built as they are shipped.
+//! `pointsman plugin`, run as a plugin's author runs it, on plugins built as they are shipped.
 
 use crate::program::{empty_folder, pointsman, text};
 use flate2::{Compression, write::GzEncoder};
@@ -30,14 +30,14 @@ fn rust_labels() -> PathBuf {
     plugin("pointsman-example-rust-labels")
 }
 
-/// What it printed; it must have ended well.
+/// The stdout of a command that must succeed.
 fn printed(words: &[&str]) -> String {
     let output = pointsman(&["plugin"]).args(words).output().unwrap();
     assert!(output.status.success(), "{words:?}: {}{}", text(&output.stdout), text(&output.stderr));
     text(&output.stdout)
 }
 
-/// What it complained of, in one line; it must have ended with 1.
+/// The one-line error of a command that must exit with 1.
 fn refused(words: &[&str]) -> String {
     let output = pointsman(&["plugin"]).args(words).output().unwrap();
     let said = text(&output.stderr);

@@ -1,4 +1,4 @@
-//! `pointsman plugin new`: projects as their authors get them, outside of the checkout, built and asked their golden cases.
+//! `pointsman plugin new`: projects as their authors get them, outside of the checkout, built and tested with their golden cases.
 
 use crate::program::{pointsman, text};
 use pointsman_harness::{
@@ -19,7 +19,7 @@ fn is_full() -> bool {
     env::var_os(FULL).is_some()
 }
 
-/// The output of a command; it must have ended well.
+/// The output of a command that must succeed.
 fn succeeds(command: &mut Command) -> String {
     let Output { status, stdout, stderr } = command.output().unwrap();
     assert!(status.success(), "{command:?}: {}{}", text(&stdout), text(&stderr));
@@ -31,7 +31,7 @@ fn new(folder: &Path, language: &str, point: &str, more: &[&str]) -> String {
     succeeds(pointsman(&words).args(more).current_dir(folder))
 }
 
-/// A new project, in a folder of its own for temporary files, and what the command has printed.
+/// A new project in a temporary folder, and the output of the command.
 fn project(language: &str, point: &str) -> (TempDir, String) {
     let folder = tempfile::tempdir().unwrap();
     assert!(!folder.path().starts_with(workspace()), "{folder:?} isn't outside of the checkout");
@@ -39,7 +39,7 @@ fn project(language: &str, point: &str) -> (TempDir, String) {
     (folder, printed)
 }
 
-/// The commands of its README, before those that need a cluster.
+/// The commands of its README up to those that need a cluster: the ones that build it, and the one that tests it.
 fn commands(project: &Path) -> (Vec<String>, String) {
     let readme = fs::read_to_string(project.join("README.md")).unwrap();
     let lines = readme.lines().filter_map(|line| line.strip_prefix("    ")).map(str::to_owned);
@@ -48,7 +48,7 @@ fn commands(project: &Path) -> (Vec<String>, String) {
     (build, test)
 }
 
-/// A command of a README, as a shell runs it.
+/// A command of a README, run by a shell.
 fn shell(project: &Path, command: &str) -> Command {
     let mut shell = Command::new("sh");
     forget_our_package(&mut shell);
@@ -56,7 +56,7 @@ fn shell(project: &Path, command: &str) -> Command {
     shell
 }
 
-/// What `pointsman plugin test` says of the project's plugin.
+/// The output of `pointsman plugin test` for the project's plugin.
 fn tested(project: &Path, plugin: &Path) -> Output {
     pointsman(&["plugin", "test"]).args([plugin, Path::new("cases.yaml")]).current_dir(project).output().unwrap()
 }
@@ -67,7 +67,7 @@ fn passes(project: &Path, plugin: &Path) {
     assert!(output.status.success() && told.ends_with(" passed, 0 failed\n"), "{told}{}", text(&output.stderr));
 }
 
-/// Builds a project by the commands of its README, and asks its plugin its cases.
+/// Builds a project with the commands of its README, and runs its plugin's cases.
 fn builds_as_its_readme_says(language: &str, point: &str) -> TempDir {
     let (project, _) = project(language, point);
     let (build, test) = commands(project.path());
@@ -114,7 +114,7 @@ fn a_new_rust_project_can_take_the_sdk_of_a_checkout() {
     assert!(fs::read_to_string(project.join("Cargo.toml")).unwrap().contains("plugins/sdk\" }"));
 }
 
-/// As its README says but for the versions and the profile: those that are built already.
+/// Follows its README except for the dependencies' versions and the profile, which are those of existing builds.
 #[test]
 fn a_new_rust_plugin_builds_outside_of_the_checkout_and_passes_its_cases() {
     for point in if is_full() { &POINTS[..] } else { &POINTS[2..3] } {
@@ -142,7 +142,7 @@ fn a_new_go_plugin_builds_and_passes_its_cases() {
     }
 }
 
-/// That a bug in the policy is reported by the line that it is in.
+/// Asserts that a bug in the policy is reported with its exception.
 fn reports_exceptions(project: &Path, source: &str, (before, bug): (&str, &str), expected: &str) {
     let policy = fs::read_to_string(project.join(source)).unwrap();
     assert!(policy.contains(before), "{policy}");
@@ -154,7 +154,7 @@ fn reports_exceptions(project: &Path, source: &str, (before, bug): (&str, &str),
     assert!(!output.status.success() && told.contains(expected), "{told}");
 }
 
-/// The number of ConfigMaps that a README names.
+/// Asserts that the README names the right number of ConfigMaps.
 fn config_maps_are_as_told(project: &Path) {
     let readme = fs::read_to_string(project.join("README.md")).unwrap();
     let push = ["plugin", "push", "my-policy.wasm", "--name", "my-policy", "--dry-run"];

@@ -1,4 +1,4 @@
-//! The policies that come with the host, built as they are shipped, in the sandbox that they run in.
+//! The host's built-in policies, built as they are shipped, in their sandbox.
 
 use crate::policies::{linked, load, module};
 use pointsman_harness::plugins::plugin_for;
@@ -32,13 +32,13 @@ fn candidate(name: &str, architecture: &str, priority: i32) -> Candidate {
     }
 }
 
-/// A question about a model and runtimes alone.
+/// A question with only a model and runtimes.
 fn selecting<'a>(subject: &'a Subject, model: &'a Model, candidates: &'a [Candidate]) -> RequestRef<'a> {
     let (accelerators, demands, facts) = (&[], &[], &[]);
     RequestRef { subject, model, candidates, named: false, accelerators, demands, current: None, now: None, facts }
 }
 
-/// Asks which of the candidates can serve a model of 8B.
+/// Asks which candidates can serve a model of 8B.
 fn judged(plugin: &Plugin, candidates: &[Candidate]) -> Result<(Vec<Verdict>, Spent), CallError> {
     let subject = Subject {
         group: "ome.io".to_owned(),
@@ -72,7 +72,7 @@ fn runtime_selection_judges_every_candidate_in_the_sandbox() {
     assert_eq!((good.score.to_bits(), other.code.as_str()), (20_f64.to_bits(), "ArchitectureMismatch"));
     assert!(other.message.contains("MistralForCausalLM"), "{}", other.message);
 
-    // The same question costs the same and is answered the same, on a fresh instance each time.
+    // On a fresh instance each time, the same question has the same answer and cost.
     let again = judged(&plugin, &candidates).unwrap();
     assert_eq!((again.0, again.1.fuel), (verdicts, spent.fuel));
 }
@@ -111,7 +111,7 @@ fn a_plugin_that_was_built_for_wasi_answers_the_same() {
     assert_eq!(answer, bare.propagate(request).unwrap().0);
 }
 
-/// What comes of a question that the hostile policy panics with.
+/// The error of a question that makes the hostile policy panic.
 fn panicked(plugin: &Plugin, message: &str) -> CallError {
     let panic = Entry { key: "hostile.example.com/panic".to_owned(), value: message.to_owned() };
     let subject = Subject { annotations: vec![panic], ..Subject::default() };

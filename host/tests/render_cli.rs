@@ -1,4 +1,4 @@
-//! `pointsman render` and `pointsman explain`, as people and pipelines use them: the program itself.
+//! `pointsman render` and `pointsman explain`, run as users and pipelines run them.
 
 use crate::{
     policies,
@@ -8,7 +8,7 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use std::{fs, io::Write, path::Path};
 
-/// The one sentence that it complained in.
+/// The one-sentence error of a refused command.
 fn refused(folder: &Path, words: &[&str]) -> String {
     let (printed, said) = ended(1, folder, words, "");
     assert!(printed.is_empty() && said.starts_with("error: ") && said.trim_end().lines().count() == 1, "{printed}{said}");

@@ -1,4 +1,4 @@
-//! Questions at hot points are recorded as they are put, and put again to a set that is only tried.
+//! Questions at hot points are recorded, and replayed to a set that is only tried.
 
 use crate::policies::{compilers, engines, module};
 use pointsman::{comparison::LiveComparison, load::Loader, watch::Shared};
@@ -12,7 +12,7 @@ use pointsman_sandbox::point::{Question, Subject};
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A set in which the example balances endpoints, with its configuration.
+/// A set in which the example policy balances endpoints, with this configuration.
 fn balancing(loader: &Loader, config: &str) -> ActiveSet {
     let bytes = module("pointsman-example-rust-balance");
     let bound = PolicySetPlugin {
@@ -27,7 +27,7 @@ fn balancing(loader: &Loader, config: &str) -> ActiveSet {
     ActiveSet::new(vec![Arc::new(loader.load(bound, &bytes).unwrap())])
 }
 
-/// Two endpoints: one with the longer queue, and one that knows less of the prompt.
+/// Two endpoints: one has a longer queue, and the other one has cached less of the prompt.
 const FEATURES: [&str; 2] = ["queue-length", "prefix-match"];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -50,7 +50,7 @@ async fn what_was_asked_is_put_to_a_candidate_and_it_is_told_where_another_endpo
     };
     let active = balancing(&loader, &only("queue-length"));
     let policies = Policies::new(active.afresh(), Arc::new(Unheard));
-    // In the first the two disagree, in the second they don't.
+    // For the first question the two disagree, for the second one they agree.
     for values in [[9.0, 0.9, 1.0, 0.1], [1.0, 0.9, 9.0, 0.1]] {
         let candidates = Candidates { features: &FEATURES, values: &values };
         policies.pin(Standing::Running).score(&Subject::default(), Question::EndpointPick, candidates).unwrap();

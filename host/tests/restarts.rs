@@ -1,5 +1,5 @@
-//! A host that has just started makes of a subject's objects what one makes that has watched them all along: on an API server as a model, which
-//! keeps by server-side apply what each manager owns, owns atomic values as a whole, and fills in defaults within them.
+//! A restarted host creates the same objects for a subject as one that has been watching all the time. A model of an API server stores
+//! them: with server-side apply it tracks the fields of each manager, treats atomic values as a whole, and adds defaults within them.
 
 use crate::planning::{plan, resource, world};
 use pointsman_core::{
@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 
 const NAMESPACE: &str = "chat";
 
-/// Of objects, those that an API server owns as a whole.
+/// The objects that an API server treats as atomic.
 const ATOMIC_MAPS: [&str; 4] = ["selector", "nodeSelector", "labelSelector", "podSelector"];
 
-/// What the API server adds to each item of an atomic list.
+/// The default that the API server adds to each item of an atomic list.
 const DEFAULT: (&str, &str) = ("defaulted", "by the API server");
 
-/// The objects of one subject as they are stored.
+/// The stored objects of one subject.
 #[derive(Clone, Debug, Default)]
 struct Server {
     objects: BTreeMap<ObjectKey, Value>,
@@ -37,14 +37,14 @@ impl Server {
             for key in ["managedFields", "name", "namespace", "uid", "resourceVersion", "generation"] {
                 said["metadata"].as_object_mut().unwrap().remove(key);
             }
-            // Nobody owns these.
+            // These have no owner.
             for key in ["apiVersion", "kind"] {
                 said.as_object_mut().unwrap().remove(key);
             }
             said
         };
         let mut after = merged(&said(&live), &said(&planned), &before);
-        // Another manager holds it until the autoscaler takes it.
+        // Another manager owns it until the autoscaler does.
         if let (true, Some(replicas)) = (object.yields_replicas, replicas) {
             after["spec"]["replicas"] = replicas;
         }
@@ -60,7 +60,7 @@ impl Server {
         self.objects.insert(object.key.clone(), after);
     }
 
-    /// What is compared in the end.
+    /// The state that is compared in the end.
     fn told(&self) -> BTreeMap<String, Value> {
         let told = |(key, object): (&ObjectKey, &Value)| {
             let mut object = object.clone();
@@ -73,7 +73,7 @@ impl Server {
     }
 }
 
-/// Lists whose items have names are merged by them.
+/// Lists whose items have names are merged by name.
 fn is_keyed(list: &[Value]) -> bool {
     !list.is_empty() && list.iter().all(|item| item["name"].is_string())
 }
@@ -86,7 +86,7 @@ fn is_atomic(value: &Value, key: &str) -> bool {
     }
 }
 
-/// As managedFields name what was applied.
+/// The managedFields of an apply.
 fn fields(value: &Value, key: &str) -> Value {
     match value {
         _ if is_atomic(value, key) => json!({}),
@@ -106,7 +106,7 @@ fn fields(value: &Value, key: &str) -> Value {
     }
 }
 
-/// A live value after an apply: what its manager owned and doesn't say any more goes.
+/// A live value after an apply: fields that the manager owned and no longer sets are removed.
 fn merged(live: &Value, planned: &Value, owned: &Value) -> Value {
     match (live, planned) {
         (Value::Object(live), Value::Object(planned)) => {
@@ -137,7 +137,7 @@ fn merged(live: &Value, planned: &Value, owned: &Value) -> Value {
     }
 }
 
-/// A new value with defaults in the items of its atomic lists.
+/// A new value with the defaults in the items of its atomic lists.
 fn defaulted(value: &Value, key: &str) -> Value {
     match value {
         Value::Object(object) => {
@@ -158,7 +158,7 @@ fn defaulted(value: &Value, key: &str) -> Value {
     }
 }
 
-/// A host with its memory of the objects.
+/// A host with its view of the objects.
 struct Host {
     world: World,
     server: Server,
@@ -183,7 +183,7 @@ impl Host {
         self.world.put(resource(&self.service), &self.service);
     }
 
-    /// Looks at the service until there is nothing to write.
+    /// Reconciles the service until there is nothing to write.
     fn settle(&mut self) {
         let manager = child::manager(resource(&self.service).kind);
         let mut last = Vec::new();
@@ -229,14 +229,14 @@ fn key(service: &Value) -> ObjectKey {
     ObjectKey { resource: resource(service), namespace: text("namespace"), name: text("name") }
 }
 
-/// An edit: another spec, or that something within the former goes, found by a number at each level.
+/// An edit: another spec, or the removal of a value in the previous one, at a path with one number per level.
 #[derive(Clone, Debug)]
 enum Edit {
     Other(Value),
     Less(Vec<u8>),
 }
 
-/// Removes what lies at the end of a way into a value.
+/// Removes the value at the end of a path.
 fn remove(value: &mut Value, way: &[u8]) {
     let Some((turn, rest)) = way.split_first() else { return };
     let at = |count: usize| usize::from(*turn) % count.max(1);
@@ -254,7 +254,7 @@ fn remove(value: &mut Value, way: &[u8]) {
     }
 }
 
-/// What a service is at first, and after each edit; and whether the host is started anew before that edit is seen.
+/// The service at first and after each edit, and whether the host restarts before it sees that edit.
 fn edits() -> impl Strategy<Value = Vec<(Value, bool)>> {
     let edit = |service: BoxedStrategy<Value>| prop_oneof![1 => service.prop_map(Edit::Other), 2 => prop::collection::vec(any::<u8>(), 1..6).prop_map(Edit::Less)];
     let sequence = |service: BoxedStrategy<Value>| (service.clone(), prop::collection::vec((edit(service), any::<bool>()), 1..6));

@@ -1,4 +1,4 @@
-//! Rules, asked as the controller asks them: by the evaluator in its sandbox.
+//! Rules, evaluated as by the controller: by the evaluator in its sandbox.
 #![allow(clippy::needless_pass_by_value)]
 
 use crate::policies::{compilers, engines};
@@ -43,7 +43,7 @@ fn service(spec: Value) -> Value {
     })
 }
 
-/// What the rules say of an object, among other roots.
+/// The judgement of the rules about an object, with other roots.
 fn judged(rules: &Rules, stage: RuleStage, operation: Option<Operation>, roots: &[(&str, Value)]) -> Judgement {
     let object = &roots.iter().find(|(root, _)| *root == "object").unwrap().1;
     let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
@@ -88,11 +88,11 @@ fn a_rule_that_somebody_has_changed_stays_and_one_of_another_host_does_not() {
     let mut changed = ValidationRule::clone(brought);
     changed.spec.failure_policy = RuleFailurePolicy::Ignore;
     assert!(!brought.differs(Some(&changed)));
-    // As another host has brought it: its own digest stands on it.
+    // With its own digest, as if another host had shipped it.
     let digest = pointsman_sandbox::digest::Digest::of_value(&changed.spec).unwrap().to_string();
     changed.metadata.annotations.as_mut().unwrap().insert("policy.pointsman.dev/brought".to_owned(), digest);
     assert!(brought.differs(Some(&changed)));
-    // Who only switches it off or on gets the newer one, switched as it was.
+    // If a user has only enabled or disabled it, the newer rule replaces it and keeps that setting.
     changed.spec.enabled = !changed.spec.enabled;
     assert!(brought.differs(Some(&changed)));
     let newer = brought.instead_of(&changed);
@@ -209,7 +209,7 @@ fn what_only_admission_knows_is_evaluated_there_alone() {
     assert!(!judged(&rules, RuleStage::Input, Some(Operation::Update), &roots).admits());
 }
 
-/// Each would hang the host, or end its process, if it were evaluated there.
+/// Each expression would hang or terminate the host if the host itself evaluated it.
 #[test]
 fn a_hostile_expression_ends_within_its_limits_and_others_go_on() {
     let list = format!("[{}]", vec!["1"; 200].join(","));
@@ -237,7 +237,7 @@ fn a_hostile_expression_ends_within_its_limits_and_others_go_on() {
     ];
     let good = || load("good", json!({"validations": [{"expression": "object.metadata.name == 'chat'"}]}), None).unwrap();
     for (name, expression) in cases {
-        // Most are refused when they are applied, and the others when they are asked: either way it is over soon.
+        // Most are rejected when they are loaded, the others fail when they are evaluated; either takes little time.
         let started = std::time::Instant::now();
         match load("bad", json!({"validations": [{"expression": expression}]}), None) {
             Err(RuleError::Expressions(_) | RuleError::Spec(_)) => println!("{name}: refused after {:?}", started.elapsed()),
@@ -245,7 +245,7 @@ fn a_hostile_expression_ends_within_its_limits_and_others_go_on() {
             Ok(bad) => {
                 let said = input(&rules(vec![bad, good()]), service(json!({})));
                 println!("{name}: {} after {:?}", messages(&said).first().unwrap_or(&"holds"), started.elapsed());
-                // A bad neighbour takes nothing from the others.
+                // The failing rule doesn't affect the others.
                 assert!(said.findings.iter().all(|finding| finding.rule == "bad"), "{name}: {said:?}");
             }
         }

@@ -1,5 +1,5 @@
-//! What services become: each folder of `tests/scenarios` is a case, read as `pointsman render` and `pointsman explain` read it.
-//! `cargo xtask scenarios --update` writes what is expected anew.
+//! The plans of services: each folder of `tests/scenarios` is a case, read like `pointsman render` and `pointsman explain` read it. `cargo
+//! xtask scenarios --update` writes the expected files again.
 
 use crate::policies;
 use clap::Parser;
@@ -30,11 +30,11 @@ const UPDATE: &str = "POINTSMAN_UPDATE_SCENARIOS";
 /// Set by `cargo xtask scenarios NAME`.
 const ONLY: &str = "POINTSMAN_SCENARIO";
 
-/// The files of a case that are no input.
+/// The files of a case that aren't input.
 const PLAN: &str = "plan.yaml";
 const EXPLAIN: &str = "explain.json";
 
-/// The example policies, which a case may name as source.file.
+/// The example policies that a case may use as source.file.
 const EXAMPLES: [&str; 2] = ["rust-cost", "rust-labels"];
 
 #[derive(Parser)]
@@ -57,15 +57,15 @@ fn lines(file: &Path) -> Vec<String> {
     text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')).map(str::to_owned).collect()
 }
 
-/// What a case says in the file `show`: the objects and decisions that its goldens have.
+/// The file `show` of a case, which selects the objects and decisions for its golden files.
 struct Show {
     plan: bool,
     /// Whether labels and annotations are left out.
     bare: bool,
     explain: bool,
-    /// The kinds of objects; all if none is named.
+    /// The kinds of objects; empty for all.
     kinds: BTreeSet<String>,
-    /// The decisions by their points, and `conditions`; all if none is named.
+    /// The points of the decisions, and `conditions`; empty for all.
     points: BTreeSet<String>,
 }
 
@@ -95,7 +95,7 @@ impl Show {
     }
 }
 
-/// What a case gives: the texts of its goldens, or none where it has none.
+/// The actual texts of a case's golden files; `None` for those that it doesn't have.
 struct Given {
     plan: Option<String>,
     explain: Option<String>,
@@ -126,7 +126,7 @@ fn give(case: &Path, loader: &Loader, plugins: &Path) -> Result<Given, String> {
             return Ok(Given { plan: Some(said), explain: None });
         }
     };
-    // Another version of ours must not change them all.
+    // A new version of ours must not change all golden files.
     "v0.0.0".clone_into(&mut offline.settings.version);
     let plans = offline.plans();
     let predicted = predict(&offline, &plans, &args.placement, loader).map_err(|error| format!("{error:#}"))?;
@@ -161,7 +161,7 @@ fn plan(offline: &Offline, plans: &[Planned], show: &Show, case: &Path) -> Strin
     text + &documents.join("---\n")
 }
 
-/// Leaves out the labels and annotations of an object and of its pods.
+/// Removes the labels and annotations of an object and of its pods.
 fn bare(value: &mut Value) {
     for (name, value) in value.as_object_mut().into_iter().flatten() {
         if name == "metadata" {
@@ -186,7 +186,7 @@ fn explained(planned: &Planned, points: &BTreeSet<String>) -> String {
     format!("{told:#}\n")
 }
 
-/// The first line in which two texts differ, with what stands around it.
+/// The first line in which two texts differ, with the lines around it.
 fn difference(expected: &str, given: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), given.lines().collect());
     let at = old.iter().zip(&new).position(|(old, new)| old != new).unwrap_or_else(|| old.len().min(new.len()));

@@ -11,14 +11,14 @@ use pointsman_scheduling_scoring::{self as scoring, ENDPOINT_FEATURES, FEATURES,
 
 const PAGE: &str = include_str!("../../docs/policies.md");
 
-/// The last cells of the table's row of that name: what the built-in policy gives, and the three spans.
+/// The last cells of the table's row with this name: the built-in policy's score, and the three ranges.
 fn row(name: &str) -> (&'static str, [f64; 3]) {
     let line = PAGE.lines().find(|line| line.starts_with(&format!("| {name} |")) && line.matches(" | ").count() == 5);
     let cells: Vec<&str> = line.unwrap_or_else(|| panic!("there is no row {name}")).trim_matches('|').split(" | ").collect();
     (cells[2], [3, 4, 5].map(|cell| cells[cell].trim().parse().unwrap()))
 }
 
-/// What the built-in policy gives a runtime for a model with a format and a framework.
+/// The built-in policy's score of a runtime, for a model with a format and a framework.
 fn score(framework: bool, priority: Option<i32>) -> f64 {
     let versioned = |name: &str| Versioned { name: name.to_owned(), version: None };
     let supported = |name: &str| Supported { name: name.to_owned(), ..Supported::default() };
@@ -48,7 +48,7 @@ fn runtime_selection_gives_what_the_table_says() {
     assert!(overrule > score(true, Some(60)), "{overrule}");
 }
 
-/// The parts of a score with how much each counts, by the sentences that explain it.
+/// The parts of a score with their weights, by their messages.
 fn parts(question: Question, columns: usize) -> Vec<(String, f64)> {
     let matrix = Matrix::new(columns, vec![f64::NAN; columns]).unwrap();
     let terms = scoring::explain(&scoring::Config::default(), question, &matrix, 0);

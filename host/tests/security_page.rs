@@ -1,4 +1,4 @@
-//! docs/security.md names the tests that hold it: each is there.
+//! The tests that docs/security.md names as evidence exist.
 
 use std::{
     collections::BTreeSet,
@@ -26,7 +26,7 @@ fn every_test_that_the_security_page_names_is_there() {
         sources(&workspace.join(folder), &mut files);
     }
     let code: String = files.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
-    // A test's name is a sentence.
+    // The name of a test is a sentence.
     let quoted: BTreeSet<&str> = page.split('`').skip(1).step_by(2).filter(|quoted| quoted.matches('_').count() > 3).collect();
     assert!(quoted.len() > 30, "{quoted:#?}");
     let gone: Vec<&str> = quoted.into_iter().filter(|name| !code.contains(&format!("fn {name}("))).collect();

@@ -1,4 +1,4 @@
-//! The rules that the host brings, on golden cases: what each lets pass, and what it doesn't.
+//! The shipped rules, with golden cases: the objects that each accepts, and those that it rejects.
 
 use crate::program::{empty_folder, ended, pointsman, printed_json};
 use kube::ResourceExt;
@@ -11,10 +11,10 @@ use std::{
     sync::LazyLock,
 };
 
-/// How many characters of a warning kubectl is sure to show.
+/// The length of a warning that kubectl always shows in full.
 const LONGEST_WARNING: usize = 256;
 
-/// What came of all cases, as `pointsman rule test` tells it.
+/// The results of all cases, from `pointsman rule test`.
 static CASES: LazyLock<Vec<Value>> = LazyLock::new(|| {
     let mut report = printed_json(0, pointsman(&["rule", "test", "-o", "json"]).args(files()));
     serde_json::from_value(report["cases"].take()).unwrap()
@@ -64,7 +64,7 @@ fn every_warning_of_a_practice_is_told_whole() {
     }
 }
 
-/// A service whose pods want the node in every way, by objects that tenants or administrators write.
+/// A service whose pods use the node in every way, by settings of tenants or administrators.
 const NODE: &str = r#"
 apiVersion: ome.io/v1beta1
 kind: MODEL
@@ -84,7 +84,7 @@ metadata: {name: s, namespace: chat}
 spec: {model: {name: llama, kind: MODEL}, engine: {minReplicas: 1}}
 "#;
 
-/// The same of an LLMInferenceService.
+/// The same for an LLMInferenceService.
 const LLM_NODE: &str = r#"
 apiVersion: serving.kserve.io/v1alpha1
 kind: LLMInferenceServiceConfig

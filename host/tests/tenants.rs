@@ -1,5 +1,5 @@
-//! Tenants who mean harm: whatever their services look like, a plan stays within its bounds, no built-in policy is blamed, and nobody else
-//! notices.
+//! Malicious tenants: for any of their services, a plan stays within its limits, no built-in policy is blamed, and no other tenant is
+//! affected.
 
 use crate::{
     planning::{resource, world},
@@ -36,16 +36,16 @@ use std::{
     },
 };
 
-/// What a plan of one subject may hold at once, beside the sandbox's own memory.
+/// The maximum memory of a plan of one subject, in addition to the sandbox's.
 const MOST_BYTES: isize = 96 << 20;
 
-/// How often a plan of one subject may ask for memory: the measure of its steps that is the same on every machine.
+/// The maximum number of allocations of a plan of one subject: this measure of its steps is the same on every machine.
 const MOST_STEPS: u64 = 4_000_000;
 
-/// How large a status may become.
+/// The maximum size of a status.
 const LARGEST_STATUS: usize = 64 << 10;
 
-/// Counts what each thread allocates.
+/// Counts the allocations of each thread.
 struct Counting;
 
 thread_local! {
@@ -65,7 +65,7 @@ fn freed(bytes: usize) {
     LIVE.set(LIVE.get().wrapping_sub_unsigned(bytes));
 }
 
-// SAFETY: all of it is the system's; what is counted beside has no destructor and allocates nothing.
+// SAFETY: the system allocator does all the work. The counters have no destructors and don't allocate.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -93,27 +93,27 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Tells the bytes that this thread has held at once from now on, beyond what it holds now.
+/// Measures the peak of this thread's memory from now on, relative to now.
 pub(crate) fn peak_from_now() -> impl Fn() -> isize {
     let live = LIVE.get();
     PEAK.set(live);
     move || PEAK.get() - live
 }
 
-/// What work takes: the bytes that it holds at once, and how often it asks for some.
+/// The peak memory of some work, and the number of its allocations.
 fn cost<T>(work: impl FnOnce() -> T) -> (T, isize, u64) {
     let (held, steps) = (peak_from_now(), STEPS.get());
     let done = work();
     (done, held(), STEPS.get() - steps)
 }
 
-/// Counts what is held against plugins.
+/// Counts the failures of plugins.
 #[derive(Debug, Default)]
 struct Blamed(AtomicU64);
 
 impl Listener for Blamed {
     fn heard(&self, news: PluginHealthEvent) {
-        // A policy may refuse what it is asked, in a sentence: that is an answer.
+        // A policy may refuse a question with a message, which is a valid answer.
         if !matches!(news.turn, HealthChange::Failed(CallError::Failed(_))) {
             eprintln!("{news:?}");
             self.0.fetch_add(1, Ordering::Relaxed);
@@ -128,7 +128,7 @@ struct Scene {
     blamed: Arc<Blamed>,
     rules: Rules,
     settings: Settings,
-    /// What another tenant's service becomes where it is alone.
+    /// Another tenant's service, and its objects without the malicious tenant.
     neighbour: Value,
     alone: Vec<Value>,
 }
@@ -138,7 +138,7 @@ const NEIGHBOUR: &str = "neighbour";
 static SCENE: LazyLock<Scene> = LazyLock::new(|| {
     let loader = Loader::new(Arc::clone(policies::engines()), policies::compilers());
     let blamed = Arc::<Blamed>::default();
-    // With everything that a host brings, switched on.
+    // All shipped rules, enabled.
     let rules = shipped::all().iter().filter(|rule| rule.spec.params.is_none()).map(|rule| {
         let mut spec = rule.spec.clone();
         spec.enabled = true;
@@ -172,7 +172,7 @@ impl Scene {
         (snapshot, plan)
     }
 
-    /// What the webhook says, as the tenant creates it.
+    /// Reviews the service in the webhook, as the tenant creates it.
     fn admitted(&self, service: &Value) {
         let (group, version) = service["apiVersion"].as_str().unwrap().split_once('/').unwrap();
         let review = json!({
@@ -204,7 +204,7 @@ impl Scene {
         let ((snapshot, plan), bytes, steps) = cost(|| self.planned(&cluster, &service));
         prop_assert!(bytes < MOST_BYTES, "the plan holds {bytes} bytes at once");
         prop_assert!(steps < MOST_STEPS, "the plan takes {steps} steps");
-        // The same again, as a candidate that is compared: nothing of it may depend on what was before.
+        // Plan again, as in a comparison of a candidate: the result must not depend on earlier plans.
         let again = self.planned(&calm, &service).1;
         let (change, bytes, _) = cost(|| compare::effect::change(&snapshot, &plan, &again));
         prop_assert!(bytes < MOST_BYTES, "the comparison holds {bytes} bytes at once");
@@ -230,7 +230,7 @@ impl Scene {
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: if env::var_os("POINTSMAN_TEST_FULL").is_some() { 20_000 } else { 150 },
-        // Their services are long.
+        // The services are long.
         verbose: 0, max_shrink_iters: 200, ..ProptestConfig::default()
     })]
 

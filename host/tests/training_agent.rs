@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 const AGENT: &str = include_str!("../core/src/kinds/ome/training_job/agent.py");
 
-/// A worker that takes commands from a launcher, until it is dropped.
+/// A worker that accepts commands from a launcher, until it is dropped.
 struct Worker {
     folder: TempDir,
     port: String,
@@ -21,18 +21,18 @@ struct Worker {
 impl Worker {
     fn start(launcher: &str) -> Self {
         let folder = folder("the key");
-        // The port is free again as soon as it is known.
+        // The listener is dropped at once, so the port is free again.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
         let process = agent(folder.path(), &port).args(["serve", launcher]).spawn().unwrap();
         Self { folder, port, process }
     }
 
-    /// What ssh would do.
+    /// Runs a command like ssh.
     fn run(&self, folder: &Path, words: &[&str], input: &str) -> Output {
         let mut agent = agent(folder, &self.port);
         agent.arg("run").args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = agent.spawn().unwrap();
-        // Whoever is refused doesn't read it.
+        // If the command is refused, its input isn't read.
         let _ = process.stdin.take().unwrap().write_all(input.as_bytes());
         process.wait_with_output().unwrap()
     }
@@ -74,7 +74,7 @@ fn a_command_runs_on_the_worker_with_its_input_its_output_and_its_code() {
 fn a_command_with_another_key_is_refused() {
     let worker = Worker::start("localhost");
     let file = worker.folder.path().join("ran");
-    // Input that the worker leaves unread resets the connection.
+    // If the worker doesn't read the input, the connection is reset.
     for input in ["", &"x".repeat(1 << 20)] {
         let output = worker.run(folder("another").path(), &["localhost", &format!("touch {}", file.display())], input);
         let said = String::from_utf8_lossy(&output.stderr);
@@ -86,7 +86,7 @@ fn a_command_with_another_key_is_refused() {
 
 #[test]
 fn nobody_but_the_launcher_is_answered() {
-    // A name that no address belongs to, by RFC 6761.
+    // By RFC 6761, no address has this name.
     let worker = Worker::start("launcher.invalid");
     let mut agent = agent(worker.folder.path(), &worker.port);
     let output = agent.env("POINTSMAN_AGENT_TIMEOUT", "3").args(["run", "localhost", "true"]).output().unwrap();

@@ -1,4 +1,4 @@
-//! Components that were built for WASI 0.2: a runtime can start in it, and there is nothing else to be had.
+//! Components that were built for WASI 0.2: a language runtime can start in it, and nothing else is available.
 
 use crate::text::{self, Module, endpoints, load, plugin};
 use pointsman_sandbox::{call::LogLine, engine::Use};

@@ -1,4 +1,4 @@
-//! Who may ask for what, and how much.
+//! Permissions and quotas.
 
 use super::{
     backend::Backend,

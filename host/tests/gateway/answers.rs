@@ -1,4 +1,4 @@
-//! Answers of backends that aren't valid: a client gets an error or a broken answer, and never bytes that another one's request has left behind.
+//! Invalid responses of backends: a client gets an error or a broken response, and never bytes that another request's response left behind.
 
 use super::rig::{Rig, Setup, chat, open};
 use http_body_util::BodyExt;
@@ -12,7 +12,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// A backend that answers each request with these bytes, and then ends the connection or doesn't.
+/// A backend that responds to each request with these bytes, and then closes the connection if `ends`.
 async fn answering(bytes: Vec<u8>, ends: bool) -> (String, Arc<AtomicUsize>, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -45,7 +45,7 @@ async fn answering(bytes: Vec<u8>, ends: bool) -> (String, Arc<AtomicUsize>, Joi
     (url, connections, serving)
 }
 
-/// What a client gets: a status, unless the answer breaks off before it is sent, and a body, unless it breaks off within it.
+/// The client's view of a response: its status, unless it breaks off before that, and its body, unless it breaks off within it.
 async fn answer(rig: &Rig) -> (Option<u16>, Option<String>) {
     let Ok(response) = rig.http1().await.send_request(chat("a", &[])).await else { return (None, None) };
     let status = response.status().as_u16();
@@ -59,7 +59,7 @@ async fn answer(rig: &Rig) -> (Option<u16>, Option<String>) {
 async fn an_answer_that_isn_t_valid_is_an_error_or_breaks_off() {
     let long = format!("HTTP/1.1 200 OK\r\nX-A: {}\r\nContent-Length: 0\r\n\r\n", "x".repeat(200_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}Content-Length: 0\r\n\r\n", "X-A: b\r\n".repeat(500));
-    // The answer, whether the backend ends the connection, the status, and the body; an error has a body of its own.
+    // The response, whether the backend closes the connection, the status, and the body. An error has its own body.
     let cases: &[(&str, bool, u16, Option<&str>)] = &[
         ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", false, 200, Some("{}")),
         ("HTTP/1.1 200\r\nContent-Length: 2\r\n\r\n{}", false, 200, Some("{}")),
@@ -102,7 +102,7 @@ async fn an_answer_that_isn_t_valid_is_an_error_or_breaks_off() {
         serving.abort();
         let is_expected =
             if *status == 502 { text.as_ref().is_some_and(|text| text.contains("backend_unavailable")) } else { text.as_deref() == *body };
-        // What breaks off at once may do so before its head has left.
+        // A response that breaks off at once may do so before its head is sent.
         let is_broken = body.is_none() && *status == 200 && got.is_none();
         if (got != Some(*status) && !is_broken) || !is_expected {
             wrong.push(format!("{:?}: {got:?} with {text:?}", &bytes[..bytes.len().min(100)]));

@@ -1,4 +1,4 @@
-//! A backend that does what a request's header `x-behave` says, step by step as the test lets it.
+//! A backend whose behaviour a request's header `x-behave` selects, and whose steps the test controls.
 
 use futures::stream;
 use http::{HeaderMap, Request, Response};
@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 
 type Body = BoxBody<Bytes, io::Error>;
 
-/// A request as it has come.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) line: String,
@@ -43,7 +43,7 @@ pub(crate) struct Backend {
 #[derive(Debug)]
 struct State {
     seen: Mutex<Vec<Seen>>,
-    /// Requests whose answers haven't ended.
+    /// The number of requests whose responses haven't ended.
     open: watch::Sender<usize>,
     connections: watch::Sender<usize>,
     steps: Semaphore,
@@ -73,7 +73,7 @@ impl Backend {
         Self::with(listener, None)
     }
 
-    /// A backend that may speak TLS.
+    /// A backend, optionally with TLS.
     pub(crate) fn with(listener: TcpListener, tls: Option<TlsAcceptor>) -> Self {
         let address = listener.local_addr().unwrap();
         let (open, connections) = (watch::Sender::new(0), watch::Sender::new(0));
@@ -110,12 +110,12 @@ impl Backend {
         self.state.seen.lock().unwrap().clone()
     }
 
-    /// Lets answers that wait go so many steps.
+    /// Lets waiting responses make this many steps.
     pub(crate) fn step(&self, steps: usize) {
         self.state.steps.add_permits(steps);
     }
 
-    /// Waits until so many requests are being answered.
+    /// Waits until this many requests are being served.
     pub(crate) async fn opened(&self, count: usize) {
         self.state.open.subscribe().wait_for(|open| *open == count).await.unwrap();
     }
@@ -177,7 +177,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
             Response::builder().status(418).header("content-type", "application/json").body(full(r#"{"error":{"code":"teapot"}}"#)).unwrap()
         }
         "events" => {
-            // An event a step, and an end a step after the last.
+            // One event per step, and the end one step after the last event.
             let events = stream::unfold((state, open, 0), |(state, open, number)| async move {
                 state.steps.acquire().await.unwrap().forget();
                 let event = format!("data: {{\"number\":{number}}}\n\n");
@@ -186,7 +186,7 @@ async fn answer(state: Arc<State>, request: Request<Incoming>) -> Result<Respons
             Response::builder().header("content-type", "text/event-stream").body(BodyExt::boxed(StreamBody::new(events))).unwrap()
         }
         "truncate" => {
-            // Cut a step after it has begun.
+            // Breaks off one step after its start.
             let frames = stream::unfold((state, open, false), |(state, open, begun)| async move {
                 if !begun {
                     return Some((Ok(Frame::data(Bytes::from_static(b"begin"))), (state, open, true)));

@@ -1,4 +1,4 @@
-//! Requests that wait: for a model that wakes, in their order, and no longer than they must.
+//! Requests for a sleeping model: they wait in order, and no longer than necessary.
 
 use super::{
     backend::Backend,
@@ -11,7 +11,7 @@ use pointsman::gateway::limits::Limits;
 use std::{sync::Arc, time::Duration};
 use tokio::task::JoinHandle;
 
-/// Sends a request from a task, so that it waits beside others.
+/// Sends a request in a task, so that several can wait.
 fn spawn(rig: &Arc<Rig>, headers: &'static [(&'static str, &'static str)]) -> JoinHandle<Response<Incoming>> {
     let rig = Arc::clone(rig);
     tokio::spawn(async move { rig.chat("a", headers).await })
@@ -120,7 +120,7 @@ async fn a_client_of_events_gets_comments_while_it_waits_and_then_the_events() {
         ("error", "data: {\"error\":{\"code\":\"teapot\"}}\n\n"),
         ("refuse", "\"code\":\"backend_unavailable\"}}\n\n"),
     ] {
-        // One client names events, and the others ask for a stream, as OpenAI's do.
+        // One client accepts events, and the others request a stream, as OpenAI's clients do.
         let mut request = chat("a", &[("accept", "text/event-stream"), ("x-behave", behave)]);
         if behave != "error" {
             *request.body_mut() = full(streaming);
@@ -154,7 +154,7 @@ async fn a_draining_is_confirmed_by_every_gateway_once_its_last_answer_has_ended
     for gateway in [&*rig, &other] {
         gateway.set("a", closed(Some(42)));
     }
-    // The other one never saw a request, and confirms all the same.
+    // The other gateway never had a request, and confirms nevertheless.
     assert_eq!(other.activity("a").unwrap().drained, Some(42));
     assert_eq!(rig.activity("a").unwrap().drained, None);
     let next = spawn(&rig, &[]);

@@ -1,4 +1,4 @@
-//! What is too large, too slow or too much. That a limit of time is enforced is awaited, and nothing asserts when.
+//! Requests that are too large, too slow or too many. Tests wait until a time limit is enforced, and don't assert when.
 
 use super::{
     backend::Backend,
@@ -77,7 +77,7 @@ async fn a_connection_may_be_idle_for_longer_than_a_head_may_take_to_come() {
     let mut answer = [0; 12];
     slow.read_exact(&mut answer).await.unwrap();
     assert_eq!(&answer, b"HTTP/1.1 200");
-    // The head of a further request begins, and doesn't end.
+    // The head of a second request begins and never ends.
     slow.write_all(b"POST").await.unwrap();
     slow.read_to_end(&mut Vec::new()).await.unwrap();
     assert!(!idle.is_closed());
@@ -136,7 +136,7 @@ async fn requests_that_wait_buffer_no_more_than_there_is_room_for_and_arrive_who
         _ = &mut sending => panic!("the model sleeps"),
         () = until("both wait", || rig.activity("a").is_some_and(|activity| activity.waiting == 2)) => {}
     }
-    // A chunk may go beyond the limit before it is noticed.
+    // The last chunk may exceed the limit.
     assert!(rig.proxy.buffered.bytes() <= 1 << 20, "{}", rig.proxy.buffered.bytes());
     rig.set("a", open(&backend.url()));
     let (one, other) = sending.await;

@@ -1,5 +1,5 @@
-//! Requests that aren't valid, or that two servers could read in two ways: each is sent as bytes. What counts is the status, and that no byte
-//! reaches a backend that isn't meant.
+//! Invalid requests, and requests that two servers could parse in two ways, sent as bytes. The tests check the status, and that no
+//! unintended byte reaches a backend.
 
 use super::{
     backend::Backend,
@@ -11,17 +11,17 @@ use std::{collections::BTreeSet, ops::Add, time::Duration};
 const LINE: &str = "POST /v1/chat/completions HTTP/1.1\r\n";
 const BODY: &str = r#"{"model":"a"}"#;
 
-/// What a request is followed by that somebody wants to get past the gateway.
+/// A request that is smuggled after another one.
 const HIDDEN: &str = "POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n{\"model\":\"secret\"}";
 
 struct Case {
     name: String,
     bytes: Vec<u8>,
-    /// Whether the client ends its side.
+    /// Whether the client shuts down its side.
     ends: bool,
-    /// The statuses of the answers; none if the connection ends without one.
+    /// The statuses of the responses; empty if the connection is closed without one.
     statuses: Vec<u16>,
-    /// How many requests the backend gets whole.
+    /// The number of complete requests that the backend receives.
     passed: usize,
 }
 
@@ -42,13 +42,13 @@ impl Cases {
         }
     }
 
-    /// A request with these headers and this body, of which the connection ends after its answer.
+    /// A request with these headers and this body, whose connection is closed after the response.
     fn request(&mut self, name: &str, headers: &str, body: &str, status: u16) {
         let bytes = format!("{LINE}Host: x\r\nConnection: close\r\n{headers}\r\n{body}");
         self.add(name, bytes, &[status], usize::from(status == 200));
     }
 
-    /// A body of JSON.
+    /// A JSON body.
     fn json(&mut self, name: &str, body: &str, status: u16) {
         self.request(name, &format!("Content-Length: {}\r\n", body.len()), body, status);
     }
@@ -59,7 +59,7 @@ impl Cases {
         self.add(&format!("the path {path}"), bytes, &[status], usize::from(status == 200));
     }
 
-    /// A body in chunks, as they are sent.
+    /// A chunked body, as it is sent.
     fn chunked(&mut self, name: &str, chunks: &str, status: u16) {
         self.request(name, "Transfer-Encoding: chunked\r\n", chunks, status);
     }
@@ -82,7 +82,7 @@ fn lengths_and_codings(cases: &mut Cases) {
         cases.request(&format!("the length {value:?}"), &format!("Content-Length: {value}\r\n"), BODY, 400);
     }
     cases.request("the largest length", "Content-Length: 18446744073709551615\r\n", BODY, 431);
-    // The coding counts, the connection ends, and what follows is never read.
+    // The transfer coding takes precedence, the connection is closed, and the bytes after the body are never read.
     let both = format!("{whole}{HIDDEN}");
     cases.request("a length and then a coding", &format!("{length}Transfer-Encoding: chunked\r\n"), &both, 200);
     cases.request("a coding and then a length", &format!("Transfer-Encoding: chunked\r\n{length}"), &both, 200);

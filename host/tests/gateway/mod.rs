@@ -1,4 +1,4 @@
-//! The gateway between real clients and a real backend, each with sockets of its own.
+//! The gateway between real clients and a real backend, all of them with their own sockets.
 
 mod access;
 mod answers;

@@ -46,7 +46,7 @@ fn every_flag_on_the_page_is_one_and_every_error_is_on_it() {
         .split("--")
         .skip(1)
         .map(|rest| rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap())
-        // Helm's flag is on the page, too.
+        // The page also contains a flag of Helm.
         .filter(|flag| flag.len() > 2 && *flag != "set")
         .collect();
     let unknown: Vec<&&str> =

@@ -1,4 +1,4 @@
-//! A gateway in this process, and clients that speak to it.
+//! A gateway in this process, and its clients.
 
 use super::backend::Backend;
 use http::{Request, Response, Version};
@@ -39,7 +39,7 @@ use tokio::{
 };
 use tokio_rustls::{TlsAcceptor, rustls::pki_types::CertificateDer};
 
-/// Within which everything happens that a test waits for.
+/// The timeout of all waits.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 pub(crate) type ClientBody = BoxBody<Bytes, Infallible>;
@@ -53,15 +53,15 @@ pub(crate) struct Rig {
     pub(crate) serving: JoinHandle<()>,
 }
 
-/// How a gateway is started.
+/// The settings of a gateway.
 pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) authentication: Authentication,
     pub(crate) quotas: Quotas,
     pub(crate) resolver: Resolver,
-    /// What clients speak TLS with.
+    /// TLS for clients.
     pub(crate) tls: Option<TlsAcceptor>,
-    /// Further CAs of backends.
+    /// Additional CAs for backends.
     pub(crate) backend_ca: Vec<CertificateDer<'static>>,
 }
 
@@ -102,14 +102,14 @@ impl Rig {
         Self { address, proxy, definitions: Mutex::default(), stop: Some(stop), serving }
     }
 
-    /// A gateway with a model `a` that is open.
+    /// A gateway with an open model `a`.
     pub(crate) async fn with(backend: &Backend) -> Self {
         let rig = Self::start(Setup::default()).await;
         rig.set("a", open(&backend.url()));
         rig
     }
 
-    /// Adds a model, or opens and closes it.
+    /// Adds a model, or changes its gate.
     pub(crate) fn set(&self, name: &str, gate: Gate) -> Arc<Model> {
         self.define(name, gate, AllowList::default())
     }
@@ -128,7 +128,7 @@ impl Rig {
         self.proxy.models.catalog().find(name).unwrap().model.activity()
     }
 
-    /// Begins to end.
+    /// Starts the shutdown.
     pub(crate) fn stop(&mut self) {
         self.stop.take().unwrap().send(()).unwrap();
     }
@@ -147,7 +147,7 @@ impl Rig {
         sender
     }
 
-    /// Sends a request on a connection of its own.
+    /// Sends a request on its own connection.
     pub(crate) async fn send(&self, request: Request<ClientBody>) -> Response<Incoming> {
         if request.version() == Version::HTTP_2 {
             return self.http2().await.send_request(request).await.unwrap();
@@ -160,10 +160,10 @@ impl Rig {
         self.send(chat(model, headers)).await
     }
 
-    /// Sends bytes, and reads until the gateway ends the connection; the client ends its side first if it has nothing more to send.
+    /// Sends bytes, and reads until the gateway closes the connection. With `ends`, the client shuts down its side after sending.
     pub(crate) async fn raw(&self, bytes: &[u8], ends: bool) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
-        // It may end before everything is sent.
+        // The gateway may close the connection before everything is sent.
         stream.write_all(bytes).await.ok();
         if ends {
             stream.shutdown().await.ok();
@@ -190,7 +190,7 @@ pub(crate) fn chat(model: &str, headers: &[(&str, &str)]) -> Request<ClientBody>
     headers.iter().fold(builder, |builder, (name, value)| builder.header(*name, *value)).body(full(body)).unwrap()
 }
 
-/// As a request of HTTP/2.
+/// Converts a request to HTTP/2.
 pub(crate) fn over_http2(mut request: Request<ClientBody>) -> Request<ClientBody> {
     *request.version_mut() = Version::HTTP_2;
     *request.uri_mut() = format!("http://gateway{}", request.uri()).parse().unwrap();
@@ -206,14 +206,14 @@ pub(crate) async fn bytes(response: Response<Incoming>) -> Bytes {
     response.into_body().collect().await.unwrap().to_bytes()
 }
 
-/// The status and the code of the gateway's own error.
+/// The status and the code of an error that the gateway itself returns.
 pub(crate) async fn error(response: Response<Incoming>) -> (u16, String) {
     let status = response.status().as_u16();
     let body = json(response).await;
     (status, body["error"]["code"].as_str().unwrap_or_default().to_owned())
 }
 
-/// Waits until something is so that nobody reports.
+/// Polls until a condition is true.
 pub(crate) async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let mut looks = interval(Duration::from_millis(5));
     let waiting = async {

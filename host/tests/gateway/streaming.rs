@@ -1,4 +1,4 @@
-//! What passes between a client and a backend, in both directions.
+//! The data between a client and a backend, in both directions.
 
 use super::{
     backend::Backend,
@@ -14,10 +14,10 @@ use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use tokio::{net::TcpListener, sync::mpsc};
 
-/// What a client, a gateway and a backend may hold together of a body that passes, in bytes.
+/// The maximum memory of a client, a gateway and a backend together for a body, in bytes.
 const MAX_HELD: isize = 8 << 20;
 
-/// A body that comes as the test sends it.
+/// A body whose chunks the test sends.
 fn by_hand() -> (mpsc::UnboundedSender<Bytes>, ClientBody) {
     let (sender, mut receiver) = mpsc::unbounded_channel();
     let frames =
@@ -85,7 +85,7 @@ async fn an_event_arrives_before_the_backend_has_the_next() {
 
 #[tokio::test]
 async fn large_bodies_pass_in_both_directions_and_aren_t_buffered() {
-    // With --full it is more than the limit that a gateway has unless it is given another one.
+    // With --full, it exceeds a gateway's default limit.
     let size: usize = if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 1 << 30 } else { 64 << 20 };
     let backend = Backend::start().await;
     let limits = Limits { body_bytes: 2 << 30, ..Limits::default() };
@@ -107,7 +107,7 @@ async fn large_bodies_pass_in_both_directions_and_aren_t_buffered() {
         }
         let mut response = rig.send(request).await;
         let (mut received, mut length, mut buffered) = (Sha256::new(), 0, 0);
-        // The client, the gateway and the backend are on this thread.
+        // The client, the gateway and the backend run on this thread.
         let held = peak_from_now();
         while let Some(frame) = response.frame().await {
             let data = frame.unwrap().into_data().unwrap();
@@ -154,7 +154,7 @@ async fn a_client_that_leaves_ends_the_request_at_the_backend() {
                     () = backend.opened(1) => {}
                 }
             }
-            // The handle of the connection has gone with the future, and with it the connection.
+            // Dropping the future has dropped the client's handle, which closes the connection.
             backend.opened(0).await;
             until("nothing is in flight", || rig.activity("a").unwrap().in_flight == 0).await;
         }

@@ -19,7 +19,7 @@ use tokio_rustls::{
     },
 };
 
-/// What shows a certificate for a name, and the certificate.
+/// A self-signed certificate for a name, and an acceptor that uses it.
 fn certified(name: &str, protocols: &[&[u8]]) -> (TlsAcceptor, CertificateDer<'static>) {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(vec![name.to_owned()]).unwrap();
     let certificate = CertificateDer::from_pem_slice(cert.pem().as_bytes()).unwrap();

@@ -1,4 +1,4 @@
-//! What nobody means: expressions of the corpus that were cut and put together otherwise, and pieces without any sense.
+//! Invalid input: expressions of the corpus that were cut and recombined, and random pieces.
 
 use super::{Case, Tape, object, place};
 use serde::Deserialize;
@@ -37,7 +37,7 @@ fn known(tape: &mut Tape<'_>) -> &'static CorpusExpression {
     &CORPUS[tape.below(CORPUS.len())]
 }
 
-/// Pieces of expressions, and of what looks like one.
+/// Pieces of expressions, and similar text.
 const PIECES: &[&str] = &[
     "object",
     "1",
@@ -146,10 +146,10 @@ const PIECES: &[&str] = &[
     "void",
 ];
 
-/// What stands between two expressions.
+/// Text between two expressions.
 const JOINTS: &[&str] = &[" && ", " || ", " == ", " != ", " < ", " + ", " in ", " ? true : ", ".orValue", ".contains"];
 
-/// An expression of the corpus after some changes.
+/// An expression of the corpus with some changes.
 pub(crate) fn mixed(tape: &mut Tape<'_>) -> Case {
     let (place, known) = (place(tape), known(tape));
     let object = if tape.once_in(4) { object(tape) } else { known.objects[tape.below(known.objects.len())].clone() };
@@ -161,7 +161,7 @@ pub(crate) fn mixed(tape: &mut Tape<'_>) -> Case {
     Case::new(if tape.once_in(5) { damaged(expression, tape) } else { expression }, place, object)
 }
 
-/// Pieces, one after the other; or bytes, as far as they are text.
+/// Random pieces, or bytes that are converted to text.
 pub(crate) fn thrown(tape: &mut Tape<'_>) -> Case {
     let (place, object) = (place(tape), known(tape).objects[0].clone());
     let (times, is_binary) = (tape.one(&[1, 1, 1, 1, 30]), tape.once_in(4));
@@ -176,13 +176,13 @@ pub(crate) fn thrown(tape: &mut Tape<'_>) -> Case {
     Case::new(expression.repeat(times), place, object)
 }
 
-/// Any letter.
+/// A random character.
 fn letter(tape: &mut Tape<'_>) -> char {
     let number = tape.below(1 << 16) * 17 + tape.below(17);
     u32::try_from(number).ok().and_then(char::from_u32).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-/// An expression in words, texts and signs.
+/// Splits an expression into words, string literals and signs.
 fn words(expression: &str) -> Vec<&str> {
     let mut words: Vec<&str> = Vec::new();
     let mut rest = expression;
@@ -204,7 +204,7 @@ fn is_of_word(letter: char) -> bool {
     letter.is_alphanumeric() || letter == '_'
 }
 
-/// Takes words away, puts some in, or has two change places.
+/// Removes, repeats, inserts or swaps words.
 fn change(of: &mut Vec<&'static str>, tape: &mut Tape<'_>) {
     let (from, to) = part(of.len(), tape);
     match tape.below(12) {
@@ -216,7 +216,7 @@ fn change(of: &mut Vec<&'static str>, tape: &mut Tape<'_>) {
         }
         2 if to > from => of.swap(from, to - 1),
         3 => of.insert(from, tape.one(PIECES)),
-        // Words of another expression: beside these, in their place, or from here to the end.
+        // Words of another expression: in place of a part, or from here to the end.
         what @ 4..6 => {
             let other = words(&known(tape).expression);
             let (start, end) = part(other.len(), tape);
@@ -244,13 +244,13 @@ fn change(of: &mut Vec<&'static str>, tape: &mut Tape<'_>) {
     }
 }
 
-/// Where a part of so many begins, and where it ends.
+/// The start and the end of a random part of a list with this length.
 fn part(length: usize, tape: &mut Tape<'_>) -> (usize, usize) {
     let from = tape.below(length + 1);
     (from, (from + tape.one(&[1, 1, 2, 5])).min(length))
 }
 
-/// With some bytes changed, taken away, or put in: what is no text then is read as text all the same.
+/// Changes, removes or inserts some bytes. Invalid UTF-8 is replaced.
 fn damaged(expression: String, tape: &mut Tape<'_>) -> String {
     let mut bytes = expression.into_bytes();
     for _ in 0..=tape.below(3) {

@@ -1,9 +1,9 @@
-//! The grammar: of each kind of value the forms of expressions that give one.
+//! The grammar: the forms of expressions for each kind of value.
 //!
-//! `$x` is where an expression of kind `x` goes; `@x` is a new name for a value of that kind, known from there on, and `~x` one that is known
-//! behind the next expression. Forms without `$` come first: with them it ends.
+//! `$x` stands for an expression of kind `x`, `@x` for a new name for a value of that kind, which is in scope from there on, and `~x` for
+//! one that is in scope after the next expression. Forms without `$` come first: they end the recursion.
 
-/// The forms of a kind. What is of no kind here is of any.
+/// The forms of a kind. Other kinds allow any value.
 pub(super) fn forms(kind: char) -> &'static [&'static str] {
     match kind {
         'b' => TRUTHS,
@@ -37,7 +37,7 @@ pub(super) fn forms(kind: char) -> &'static [&'static str] {
 pub(super) const KINDS: &[char] =
     &['b', 'i', 's', 'd', 'u', 'f', 'y', 't', 'g', 'L', 'S', 'D', 'M', 'o', 'p', 'q', 'a', 'c', 'w', 'v', 'n', 'k'];
 
-/// Names of variables. There are few of them, so that one hides another, or a root.
+/// The names of variables. There are few, so that some hide others, or a root.
 pub(super) const NAMES: &[&str] = &["x", "y", "z", "v", "object"];
 
 const TRUTHS: &[&str] = &[
@@ -536,7 +536,7 @@ const ANYTHING: &[&str] = &[
     "$d.size()",
 ];
 
-/// What is without end, or as good as that. A form of these costs a thousand times what others do.
+/// Practically endless expressions. Such a form costs a thousand times as much as others.
 pub(super) const ENDLESS: &[&str] = &[
     "lists.range(1000).all(@i, lists.range(1000).all(@i, $b || true))",
     "lists.range(400).map(@i, lists.range(400).map(@i, $s)).size() > $i",
@@ -554,7 +554,7 @@ pub(super) const ENDLESS: &[&str] = &[
     "lists.range(300).map(@i, {string(x): $i}).all(@d, y.transformMap(@s, @d, $d).size() < 2)",
 ];
 
-/// What goes around an expression, or behind it, again and again.
+/// Text that can be repeated around or after an expression.
 pub(super) const ENDS: &[(&str, &str)] = &[
     ("(", ")"),
     ("[", "]"),

@@ -1,4 +1,4 @@
-//! Plans of objects as a cluster has them, with the built-in policies.
+//! Plans for objects in the form of a cluster, with the built-in policies.
 
 use crate::policies;
 use pointsman::{keeper::builtins, load::Loader};

@@ -1,4 +1,4 @@
-//! The policies that are written here, built as they are shipped.
+//! Our own policies, built as they are shipped.
 
 use pointsman_harness::plugins::plugin;
 use pointsman_sandbox::{
@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-/// One for all tests of a program: each reserves address space.
+/// The engines for all tests of a program, because each engine reserves address space.
 pub(crate) fn engines() -> &'static Arc<Engines> {
     static ENGINES: OnceLock<Arc<Engines>> = OnceLock::new();
     ENGINES.get_or_init(|| Arc::new(Engines::with_slots(8).unwrap()))
@@ -24,19 +24,19 @@ pub(crate) fn module(package: &str) -> Vec<u8> {
     std::fs::read(plugin(package)).unwrap()
 }
 
-/// Where this build's program, and the tests with it, keep what was compiled from test to test.
+/// The folder in which this build's program and its tests cache compiled plugins.
 pub(crate) fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache/plugins")
 }
 
-/// Compiles with this build's program. Plugins are asked by the draft if they speak it.
-/// With time enough for a component of Python or JavaScript on a loaded machine: `compile` tests the deadline.
+/// Compiles with this build's program. Uses the draft of the interfaces for plugins that support it. The deadline is long enough for a
+/// component of Python or JavaScript on a busy machine: `compile` tests the default one.
 pub(crate) fn compilers() -> Compilers {
     let compilers = Compilers::new(env!("CARGO_BIN_EXE_pointsman").into(), &cache()).unwrap();
     compilers.with_drafts(true).bounded(Duration::from_mins(10), COMPILER_MEMORY)
 }
 
-/// Ample time: on a loaded machine a call may have to wait for its turn, and none of these loops.
+/// A long deadline: on a busy machine a call may be queued, and none of these plugins loops.
 const LIMITS: Limits = Limits { deadline: Limits::MAX.deadline, ..Limits::DEFAULT };
 
 /// A plugin of a module's bytes.

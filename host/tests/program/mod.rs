@@ -1,4 +1,4 @@
-//! The program itself, in a folder of its own.
+//! The program itself, in its own folder.
 
 use crate::policies::cache;
 use serde_json::Value;
@@ -24,15 +24,15 @@ spec:
   engineConfig: {runner: {name: ome-container, image: "vllm:1"}}
 "#;
 
-/// A service that they serve.
+/// A service for these.
 pub(crate) const CHAT: &str = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: chat}\nspec:\n  model: {name: llama}\n";
 
-/// What it printed.
+/// Its output as text.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// An empty folder that is made anew for each run.
+/// An empty folder, recreated for each run.
 pub(crate) fn empty_folder(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     fs::remove_dir_all(&folder).ok();
@@ -40,26 +40,26 @@ pub(crate) fn empty_folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The same with the model and the runtime in it.
+/// Such a folder with the model and the runtime.
 pub(crate) fn folder(name: &str) -> PathBuf {
     let folder = empty_folder(name);
     fs::write(folder.join("context.yaml"), CONTEXT).unwrap();
     folder
 }
 
-/// The program, with no cluster and with the cache of compiled plugins that all tests share.
+/// The program without a cluster, and with the cache of compiled plugins that all tests share.
 pub(crate) fn pointsman(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
     command.args(words).env("POINTSMAN_CACHE", cache()).env("KUBECONFIG", "/nowhere");
     command
 }
 
-/// What it printed, and what it said beside; it must have ended with this code.
+/// Its stdout and stderr. It must exit with this code.
 pub(crate) fn ended(code: i32, folder: &Path, words: &[&str], stdin: &str) -> (String, String) {
     let mut command = pointsman(words);
     command.current_dir(folder).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
-    // It needn't read all of it, nor any.
+    // It doesn't have to read its stdin.
     child.stdin.take().unwrap().write_all(stdin.as_bytes()).ok();
     let output = child.wait_with_output().unwrap();
     let [printed, said] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
@@ -67,7 +67,7 @@ pub(crate) fn ended(code: i32, folder: &Path, words: &[&str], stdin: &str) -> (S
     (printed, said)
 }
 
-/// The JSON that it prints, with this code at its end.
+/// Its JSON output. It must exit with this code.
 pub(crate) fn printed_json(code: i32, command: &mut Command) -> Value {
     let output = command.output().unwrap();
     assert_eq!(output.status.code(), Some(code), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));

@@ -1,5 +1,5 @@
-//! Questions and answers of all policy points, made by dice: the same number gives the same ones. Most of their words are few, so that
-//! they match now and then, and some are what nobody would write.
+//! Random questions and answers of all policy points, derived from a seed. Most of their words come from short lists, so that they
+//! sometimes match, and some are unusual.
 
 use pointsman_sandbox::point::{
     Entry, Question, Reason, Role, Subject, propagation,
@@ -7,11 +7,11 @@ use pointsman_sandbox::point::{
     templating,
 };
 
-/// Numbers that look like chance.
+/// A generator of pseudo-random numbers.
 pub(crate) struct Dice(u64);
 
 impl Dice {
-    /// `seed` is what a failing case tells.
+    /// A failing case prints the `seed`.
     pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,7 +28,7 @@ impl Dice {
         usize::try_from(self.next() % most.max(1) as u64).unwrap()
     }
 
-    /// So many times of a hundred.
+    /// True in this many percent of the calls.
     pub(crate) fn chance(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }
@@ -41,19 +41,19 @@ impl Dice {
         self.chance(percent).then(|| value(self))
     }
 
-    /// Fewer than `most`, and now and then none.
+    /// A list with fewer than `most` items, and sometimes an empty one.
     pub(crate) fn list<T>(&mut self, most: usize, mut value: impl FnMut(&mut Self) -> T) -> Vec<T> {
         (0..self.below(most)).map(|_| value(self)).collect()
     }
 
-    /// One of the usual words, or an odd one.
+    /// One of the usual words, or an unusual one.
     pub(crate) fn word(&mut self, usual: &[&str]) -> String {
         const ODD: [&str; 12] =
             ["", " ", "é", "漢字", "🚀🚀", "a\nb", "\"", "\\", "\0", "\u{202e}abc", "{}", "a-rather-long-word-that-fills-a-line"];
         if self.chance(94) { self.pick(usual).to_owned() } else { self.pick(&ODD).to_owned() }
     }
 
-    /// Any number: small ones, large ones, fractions, and those that aren't known.
+    /// A random number: small, large, a fraction, or NaN.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn number(&mut self) -> f64 {
         match self.below(10) {
@@ -79,7 +79,7 @@ fn entries_of(dice: &mut Dice, keys: &[&str]) -> Vec<Entry> {
 }
 
 pub(crate) fn subject(dice: &mut Dice) -> Subject {
-    // Mostly what belongs together: of other subjects most policies have nothing to say.
+    // Mostly a matching kind, because most policies ignore other subjects.
     let group = dice.word(&["ome.io", "serving.kserve.io"]);
     let kind = match group.as_str() {
         "serving.kserve.io" if dice.chance(90) => "LLMInferenceService".to_owned(),
@@ -215,7 +215,7 @@ pub(crate) struct Carrying {
     pub(crate) now: Option<u64>,
 }
 
-/// What the pods of an LLMInferenceService do, its layers, and keys for which it matters which layer they are in.
+/// The roles of an LLMInferenceService's pods, its layers, and keys whose handling depends on the layer.
 const LLM_ROLES: [Role; 5] = [Role::Main, Role::Prefill, Role::Leader, Role::Worker, Role::Scheduler];
 const LLM_LAYERS: [&str; 6] = ["namespace", "subject", "subject", "spec", "prefill", "scheduler"];
 const LLM_KEYS: [&str; 7] = [
@@ -281,7 +281,7 @@ const MODELS: [&str; 5] = [
     r#"{"name":"llama","nodeLabel":"zone"}"#,
 ];
 
-/// What a runtime or a service says of a component; the fields aren't sorted, and numbers are of all sorts.
+/// The settings of a component in a runtime or a service. The fields aren't sorted, and the numbers vary.
 fn said(dice: &mut Dice) -> String {
     const PODS: [&str; 5] = [
         "null",
@@ -313,7 +313,7 @@ pub(crate) struct Templating {
     now: Option<u64>,
 }
 
-/// What presets, base configurations and an LLMInferenceService say of a pod.
+/// The settings of a pod in presets, base configurations and an LLMInferenceService.
 const PRESETS: [&str; 2] = [
     r#"{"pod":{"containers":[{"name":"main","image":"example.com/vllm:1","command":["vllm","serve","/mnt/models"],"args":["--port","8000"]}]}}"#,
     r#"{"pod":{"containers":[{"name":"main","image":"example.com/other:1"}],"volumes":[{"name":"home","emptyDir":{}}]}}"#,
@@ -339,7 +339,7 @@ impl Templating {
         layers.extend(dice.maybe(70, |dice| layer("model", dice.pick(&MODELS).to_owned())));
         layers.extend(dice.maybe(30, |dice| layer("group", dice.pick(&[r#"{"nodes":1}"#, r#"{"nodes":3}"#]).to_owned())));
         layers.extend(dice.list(2, odd));
-        // It stands in sentences, out of which the host takes line breaks.
+        // The namespace is part of messages, from which the host removes line breaks.
         let subject = Subject { namespace: dice.pick(&["prod", "default"]).to_owned(), ..subject(dice) };
         let mut role = role(dice);
         if subject.group == "serving.kserve.io" && subject.kind == "LLMInferenceService" {
@@ -371,7 +371,7 @@ impl Templating {
     }
 }
 
-/// A question at scheduling-scoring, with so many columns.
+/// A question at scheduling-scoring with this many columns.
 pub(crate) struct Scoring {
     pub(crate) question: Question,
     pub(crate) columns: u32,

@@ -1,6 +1,6 @@
-//! Plugins written in WebAssembly's text, as short as they can be: what an answer looks like in memory is up to the case.
+//! Minimal plugins in WebAssembly's text format: each case writes its responses to memory itself.
 
-#![allow(dead_code)] // The end-to-end tests take what writes components, and no more.
+#![allow(dead_code)] // The end-to-end tests only use the functions that write components.
 
 use pointsman_sandbox::{
     binary::{Accepted, BinaryForm, Version, accept},
@@ -23,10 +23,10 @@ use wit_parser::Resolve;
 pub(crate) const LIMITS: Limits =
     Limits { memory: 16 << 20, fuel: 50_000_000, deadline: Duration::from_millis(200), output: 1 << 20, ..Limits::DEFAULT };
 
-/// Where fuel is counted, it is what must end a loop, on a loaded machine too.
+/// If fuel is counted, it must be what ends a loop, even on a busy machine.
 const FUELLED: Limits = Limits { deadline: Duration::from_secs(20), ..LIMITS };
 
-/// Beyond the deadline: a loaded machine may take that long to let the ticker run.
+/// The tolerance for deadlines: on a busy machine, the ticker may be this late.
 pub(crate) const SLACK: Duration = Duration::from_secs(5);
 
 fn engines() -> &'static Arc<Engines> {
@@ -39,17 +39,17 @@ pub(crate) fn limits(use_: Use) -> Limits {
     if use_ == Use::ControlPlane { FUELLED } else { LIMITS }
 }
 
-/// A plugin of any form, ready to be asked within `limits`.
+/// A plugin of any form with `limits`.
 pub(crate) fn load(use_: Use, wasm: &[u8]) -> Plugin {
     linked(use_, wasm).unwrap()
 }
 
-/// The same, or why it can't be linked.
+/// The same, or the error of its linking.
 pub(crate) fn linked(use_: Use, wasm: &[u8]) -> Result<Plugin, CallError> {
     linked_as(use_, wasm, Instances::Fresh)
 }
 
-/// The same, with instances that may answer again.
+/// The same, with instances that may be reused.
 pub(crate) fn linked_as(use_: Use, wasm: &[u8], instances: Instances) -> Result<Plugin, CallError> {
     let Accepted { wasm, form, .. } = accept(wasm).unwrap();
     let engine = engines().for_use(use_);
@@ -60,13 +60,13 @@ pub(crate) fn linked_as(use_: Use, wasm: &[u8], instances: Instances) -> Result<
     Plugin::new(engines(), use_, (&code, Version::V0_1), "{}", limits(use_), instances)
 }
 
-/// The bodies of a scorer's functions. An answer is the address of its image in memory; the first kilobytes are zero, and zeros
-/// mean an empty description, a configuration that was taken, and no scores.
+/// The bodies of a scorer's functions. A response is the address of its memory. The first kilobytes are zero, and zeros mean an empty
+/// description, an accepted configuration, and no scores.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Module {
-    /// The interfaces of WASI that it imports beside the log, and the world that does so, as WIT.
+    /// The WASI interfaces that it imports in addition to the log, and the WIT world that imports them.
     pub(crate) wit: &'static str,
-    /// Their functions.
+    /// The functions of these interfaces.
     pub(crate) imports: &'static str,
     pub(crate) start: &'static str,
     pub(crate) realloc: &'static str,
@@ -74,7 +74,7 @@ pub(crate) struct Module {
     pub(crate) score: &'static str,
     pub(crate) describe: &'static str,
     pub(crate) explain: &'static str,
-    /// What lies in its memory, such as `DESCRIPTION`.
+    /// Its data segments, such as `DESCRIPTION`.
     pub(crate) data: &'static str,
 }
 
@@ -94,7 +94,7 @@ impl Default for Module {
     }
 }
 
-/// The description of a scorer that wants the feature queue-length of endpoints: name and version, one point, no schema, one set.
+/// The description of a scorer for the feature queue-length of endpoints: name and version, one point, no schema, one set.
 pub(crate) const DESCRIPTION: &str = r#"
     (data (i32.const 1024) "\00\08\00\00\01\00\00\00" "\00\08\00\00\01\00\00\00" "\08\08\00\00\01\00\00\00"
         "\00\00\00\00\00\00\00\00" "\10\08\00\00\01\00\00\00" "\00")
@@ -103,7 +103,7 @@ pub(crate) const DESCRIPTION: &str = r#"
     (data (i32.const 2064) "\02\00\00\00" "\20\08\00\00\01\00\00\00")
     (data (i32.const 2080) "\28\08\00\00\0c\00\00\00" "queue-length")"#;
 
-/// The core module of a scorer, with the interfaces that it is made from.
+/// The core module of a scorer, with its interfaces.
 pub(crate) fn plugin(module: &Module) -> Vec<u8> {
     let Module { wit, imports, start, realloc, configure, score, describe, explain, data } = module;
     let text = format!(
@@ -133,12 +133,12 @@ pub(crate) fn plugin(module: &Module) -> Vec<u8> {
     bytes
 }
 
-/// Asks for the scores of endpoints that have one column.
+/// A request for the scores of endpoints with one column.
 pub(crate) fn endpoints(matrix: &[f64]) -> RequestRef<'_> {
     RequestRef { question: Question::EndpointPick, columns: 1, matrix, facts: &[] }
 }
 
-/// A WASI command: its body can `$answer` with `stdout`, and `$say` bytes of its memory on a descriptor.
+/// A WASI command. Its body can `$answer` with `stdout`, and `$say` bytes of its memory on a descriptor.
 pub(crate) fn command(stdout: &[u8], body: &str) -> Vec<u8> {
     let data = stdout.iter().map(|byte| format!("\\{byte:02x}")).collect::<Vec<_>>().concat();
     let length = stdout.len();
@@ -170,13 +170,13 @@ pub(crate) fn command(stdout: &[u8], body: &str) -> Vec<u8> {
     wat::parse_str(text).unwrap()
 }
 
-/// A core module whose description of its interfaces is anything.
+/// A core module with an arbitrary description of its interfaces.
 pub(crate) fn described_by(description: &[u8]) -> Vec<u8> {
     let text = description.iter().map(|byte| format!("\\{byte:02x}")).collect::<Vec<_>>().concat();
     wat::parse_str(format!("(module (@custom \"component-type:any\" \"{text}\"))")).unwrap()
 }
 
-/// A component that exports instances without anything in them.
+/// A component that exports empty instances.
 pub(crate) fn component_exporting(names: &[&str]) -> Vec<u8> {
     let exports = names.iter().map(|name| format!("(export \"{name}\" (instance $empty))")).collect::<Vec<_>>().concat();
     wat::parse_str(format!("(component (component $nothing) (instance $empty (instantiate $nothing)) {exports})")).unwrap()
