@@ -1,4 +1,4 @@
-//! Runs the benches and holds their numbers against the goals, in one table.
+//! Runs the benches and compares their results with the goals, in one table.
 
 use crate::{build, envoy, tools};
 use anyhow::{Context, Result, bail};
@@ -10,25 +10,26 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Measures for a shorter time: enough to see whether a change matters much.
+    /// Measures for a shorter time: enough to see whether a change has a large effect.
     #[arg(long)]
     quick: bool,
-    /// Runs only this program (admission, allocation, download, endpoint_picker, gateway, model_status, picker, plan, policy, reload, rules, scheduler_extender, services, shadow), or only what has this in its name.
+    /// Runs only this program (admission, allocation, download, endpoint_picker, gateway, model_status, picker, plan, policy, reload,
+    /// rules, scheduler_extender, services, shadow), or only the benches whose names contain this.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
 
-/// What is to be reached.
+/// The goal of a bench.
 enum Goal {
-    /// In so many microseconds.
+    /// At most this many microseconds.
     Micros(f64),
-    /// In so many times of what the plain function takes.
+    /// At most this many times the plain function's time.
     Times(f64),
-    /// In so many times of the group's `p50`.
+    /// At most this many times the group's `p50`.
     TimesMedian(f64),
 }
 
-/// The programs, each a target of cargo's.
+/// The bench programs, each a cargo target.
 const PROGRAMS: [&str; 14] = [
     "admission",
     "allocation",
@@ -46,11 +47,11 @@ const PROGRAMS: [&str; 14] = [
     "shadow",
 ];
 
-/// By a bench's group and its name in there.
+/// The goals, by a bench's group and its name within the group.
 const GOALS: [(&str, &str, Goal); 30] = [
     ("an allocation of 5,000 models on 500 nodes", "a request", Goal::Micros(5000.0)),
     ("an allocation of 5,000 models on 500 nodes", "from scratch", Goal::Micros(200_000.0)),
-    // Four fifths of the bytes in the same time.
+    // At least four fifths of the bytes in the same time.
     ("downloading a model", "downloader", Goal::Times(1.25)),
     ("the status of 200 models on 500 nodes", "a node's report", Goal::Micros(5000.0)),
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
@@ -65,11 +66,11 @@ const GOALS: [(&str, &str, Goal); 30] = [
     ("a reload under load", "p99", Goal::Micros(500_000.0)),
     ("p50 that a picker adds, 1 clients", "pointsman", Goal::Micros(500.0)),
     ("p50 that a proxy adds to a chat completion", "gateway", Goal::Times(1.2)),
-    // Nine tenths of the requests in the same time.
+    // At least nine tenths of the requests in the same time.
     ("a chat completion at saturation", "gateway", Goal::Times(1.11)),
     ("filter and prioritize of one pod, 1,000 nodes", "p50", Goal::Micros(2000.0)),
     ("filter and prioritize of one pod, 5,000 nodes", "p50", Goal::Micros(10_000.0)),
-    // Four fifths of the pods in the same time.
+    // At least four fifths of the pods in the same time.
     ("scheduler throughput at 200 nodes", "extender", Goal::Times(1.25)),
     ("the objects of many InferenceServices", "host", Goal::Times(1.25)),
     ("an InferenceService among many", "CPU", Goal::Micros(3000.0)),
@@ -83,17 +84,17 @@ const GOALS: [(&str, &str, Goal); 30] = [
     ("an Immediate change among many services", "slowest", Goal::Micros(500_000.0)),
 ];
 
-/// What the others of its group are compared with.
+/// The bench that the others of its group are compared with.
 const NATIVE: &str = "native";
 
-/// What a high percentile of its group is compared with.
+/// The bench that a high percentile of its group is compared with.
 const MEDIAN: &str = "p50";
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     tools::rust()?;
     tools::go()?;
     build::plugins()?;
-    // What reloads, services, comparisons, the webhook and the endpoint picker are measured on.
+    // The benches of reloads, services, comparisons, the webhook and the endpoint picker run on it.
     build::control_plane()?;
     let (program, only) = match args.only.as_deref() {
         Some(name) if PROGRAMS.contains(&name) => (name, None),
@@ -103,14 +104,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         envoy::install()?;
     }
     let home = target_dir().join("criterion");
-    // What an earlier run has left there would be taken for this one's.
+    // Otherwise the results of an earlier run would appear as this one's.
     if home.exists() {
         fs::remove_dir_all(&home).with_context(|| format!("clearing {}", home.display()))?;
     }
-    // Always the whole workspace: another choice of packages would choose other features, and build everything again.
+    // Always select the whole workspace: another selection of packages would select other features, and rebuild everything.
     let benches = build::cargo(&["bench", "--profile", "dist", "--workspace", "--bench", program, "--"])?.env("CRITERION_HOME", &home);
     let short: &[&str] = if args.quick { &["--warm-up-time", "0.2", "--measurement-time", "0.8", "--sample-size", "20"] } else { &[] };
-    // Those without criterion take no flags.
+    // Benches without criterion accept no flags.
     let benches = if args.quick { benches.env("POINTSMAN_QUICK", "1") } else { benches };
     benches.args(short).args(only).succeed("a bench")?;
 
@@ -130,7 +131,7 @@ struct Measured {
     nanos: f64,
 }
 
-/// What criterion has written: a folder a group, in it one a bench.
+/// Reads criterion's results: a folder per group, with a folder per bench.
 fn measured(home: &Path) -> Result<Vec<Measured>> {
     let mut measured = Vec::new();
     for group in folders(home)? {
@@ -140,7 +141,7 @@ fn measured(home: &Path) -> Result<Vec<Measured>> {
             measured.push(Measured { group: name(&group), name: name(&bench), nanos });
         }
     }
-    // A group begins with what its others are compared with.
+    // Within a group, the bench that the others are compared with comes first.
     measured.sort_by(|a, b| {
         (&a.group, a.name != NATIVE, a.nanos).partial_cmp(&(&b.group, b.name != NATIVE, b.nanos)).unwrap_or(std::cmp::Ordering::Equal)
     });
@@ -156,7 +157,7 @@ fn name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// In criterion's estimates, without a JSON parser: this program is to be built in seconds.
+/// Finds the median in criterion's estimates, without a JSON parser: this program must build within seconds.
 fn median(estimates: &str) -> Option<f64> {
     let (_, median) = estimates.split_once("\"median\":")?;
     let (_, number) = median.split_once("\"point_estimate\":")?;
@@ -193,7 +194,7 @@ fn table(measured: &[Measured]) -> String {
     lines.concat()
 }
 
-/// A time with three digits or so.
+/// Formats a time with about three digits.
 fn format_duration(nanos: f64) -> String {
     let (number, unit) = match nanos {
         ..1e3 => (nanos, "ns"),

@@ -1,14 +1,14 @@
-//! Work that goes on beside other work, such as Go's compiler beside Rust's.
+//! Work that runs in parallel with other work, such as Go's compiler with Rust's.
 
 use anyhow::{Result, anyhow};
 use std::thread::{self, JoinHandle};
 
-/// Work on a thread of its own. What it prints are whole lines that name their step.
+/// Work on a thread of its own. It prints only whole lines, each with the name of its step.
 ///
-/// Whoever drops it doesn't wait for it: it ends with this program, and its commands do too.
+/// Dropping this doesn't wait for the work: it ends with this program, and so do its commands.
 pub(crate) struct Beside {
     what: &'static str,
-    /// Until its end was seen.
+    /// None once its result has been read.
     running: Option<JoinHandle<Result<()>>>,
 }
 
@@ -17,12 +17,12 @@ impl Beside {
         Self { what, running: Some(thread::spawn(work)) }
     }
 
-    /// The error, if it has failed already: nothing that is done meanwhile would help.
+    /// Returns the error if the work has already failed: no other step would help then.
     pub(crate) fn check(&mut self) -> Result<()> {
         if self.running.as_ref().is_some_and(JoinHandle::is_finished) { self.finish() } else { Ok(()) }
     }
 
-    /// Waits for its end.
+    /// Waits for the work to end.
     pub(crate) fn finish(&mut self) -> Result<()> {
         let Some(running) = self.running.take() else { return Ok(()) };
         running.join().map_err(|_| anyhow!("{} panicked", self.what))?

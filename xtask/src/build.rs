@@ -1,4 +1,4 @@
-//! Builds what the demo and the tests run, each once.
+//! Builds everything that the demo and the tests run, each once.
 
 use crate::{guard::Guarded, tools};
 use anyhow::{Context, Result, bail};
@@ -17,27 +17,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The Kubernetes that the control plane's module pins; kubectl asks the server for it.
+/// The version of Kubernetes that the control plane's module pins; kubectl reads it from the server.
 const KUBERNETES: (&str, &str, &str) = ("1", "36", "3");
 
-/// What `cargo clippy -- --deny warnings` sets for the cargo that it runs.
+/// The variables that `cargo clippy -- --deny warnings` sets for the cargo that it runs.
 pub(crate) const LINTING: [(&str, &str); 2] =
     [(RUSTC_WORKSPACE_WRAPPER, "clippy-driver"), ("CLIPPY_ARGS", "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__")];
 
-/// `cargo`, the one that runs us.
+/// The cargo that runs this program.
 pub(crate) fn cargo(args: &[&str]) -> Result<Guarded> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     Ok(Guarded::new(cargo)?.args(args).dir(&workspace()))
 }
 
-/// The same for what tests run: clippy's driver compiles our crates, and denies its warnings. `cargo clippy` beside it would check all
-/// dependencies once more, for which a fresh machine takes ten minutes.
+/// The same for everything that tests run: clippy's driver compiles our crates, and denies warnings. A separate `cargo clippy` would check
+/// all dependencies again, which takes ten minutes on a fresh machine.
 pub(crate) fn linting_cargo(args: &[&str]) -> Result<Guarded> {
     let cargo = cargo(args)?;
     Ok(LINTING.into_iter().fold(cargo, |cargo, (name, value)| cargo.env(name, value)))
 }
 
-/// What a cargo command prints.
+/// Returns the output of a cargo command.
 pub(crate) fn cargo_output(args: &[&str]) -> Result<String> {
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo).args(args).current_dir(workspace()).output().context("running cargo")?;
@@ -52,7 +52,7 @@ pub(crate) fn plugins() -> Result<()> {
     packages(&PLUGINS)
 }
 
-/// Builds one plugin and tells where it is.
+/// Builds one plugin and returns its path.
 pub(crate) fn plugin(package: &str) -> Result<PathBuf> {
     packages(&[package])?;
     Ok(plugin_file(package, WASM))
@@ -63,45 +63,45 @@ fn packages(packages: &[&str]) -> Result<()> {
     cargo(&build_arguments(WASM))?.args(packages).succeed("building the plugins")
 }
 
-/// Builds the host and tells where it is.
+/// Builds the host and returns its path.
 pub(crate) fn host() -> Result<PathBuf> {
-    // Features are chosen for the whole workspace, so that tests take the same crates; built is only what the program needs.
+    // Select the features for the whole workspace, so that tests use the same crates, but build only what the program needs.
     linting_cargo(&["build", "--workspace", "--bin", "pointsman"])?.succeed("building the host")?;
     Ok(target_dir().join("debug/pointsman"))
 }
 
-/// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of docs/labels-and-annotations.md, docs/models.md and
-/// docs/node-placement.md.
+/// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of docs/labels-and-annotations.md, docs/metrics.md,
+/// docs/models.md and docs/node-placement.md.
 pub(crate) fn generate() -> Result<()> {
     let to = workspace().join("crds/yaml");
     let host = host()?;
-    // The folder holds nothing else: a kind that is gone must not stay.
+    // The folder contains nothing else: the files of removed kinds must not stay.
     fs::remove_dir_all(&to).with_context(|| format!("clearing {}", to.display()))?;
     Guarded::new(host)?.args(["crds", "print", "--all", "--dir"]).args([to]).succeed("generating crds/yaml")?;
-    // See `host/src/permissions.rs`, the test that compares them.
+    // See the test in `host/src/permissions.rs`, which compares them.
     let roles = ["test", "--workspace", "--lib", "permissions::tests::the_files"];
     linting_cargo(&roles)?.env("POINTSMAN_UPDATE_ROLES", "1").succeed("generating deploy/roles")?;
-    // See `host/core/src/rules/ome_keys/document.rs`, the test that compares them.
-    // See `host/tests/metrics_page.rs`, the test that compares them.
+    // See the test in `host/tests/metrics_page.rs`, which compares them.
     let metrics = ["test", "--workspace", "--test", "all", "metrics_page::the_page"];
     linting_cargo(&metrics)?.env("POINTSMAN_UPDATE_METRICS_PAGE", "1").succeed("generating the table of docs/metrics.md")?;
-    // See `host/model/src/inspect/document.rs`, the test that compares them.
+    // See the test in `host/model/src/inspect/document.rs`, which compares them.
     let models = ["test", "--workspace", "--lib", "inspect::document::the_page"];
     linting_cargo(&models)?.env("POINTSMAN_UPDATE_MODELS_PAGE", "1").succeed("generating the tables of docs/models.md")?;
-    // See `host/src/scheduler_extender/document.rs`, the test that compares them.
+    // See the test in `host/src/scheduler_extender/document.rs`, which compares them.
     let placement = ["test", "--workspace", "--lib", "scheduler_extender::document"];
     linting_cargo(&placement)?.env("POINTSMAN_UPDATE_PLACEMENT_PAGE", "1").succeed("generating the table of docs/node-placement.md")?;
+    // See the test in `host/core/src/rules/ome_keys/document.rs`, which compares them.
     let tables = ["test", "--workspace", "--lib", "rules::ome_keys::document"];
     linting_cargo(&tables)?.env("POINTSMAN_UPDATE_LABELS_PAGE", "1").succeed("generating the tables of docs/labels-and-annotations.md")
 }
 
-/// Adds the digests of the built-in policies to those that every later host trusts.
+/// Adds the digests of the built-in policies to those that all later hosts trust.
 pub(crate) fn record_release() -> Result<()> {
     let test = ["test", "--workspace", "--lib", "builtin::tests::each_line_about_a_former_release"];
     linting_cargo(&test)?.env("POINTSMAN_RELEASE", "1").succeed("writing host/sandbox/src/builtin/released.txt")
 }
 
-/// Builds the control plane with all its neighbours unless they are there already.
+/// Builds the control plane with all its neighbours, unless they are already built.
 pub(crate) fn control_plane() -> Result<()> {
     kubernetes()?;
     knative()
@@ -126,7 +126,7 @@ pub(crate) fn kubernetes() -> Result<()> {
         ]
         .concat();
     }
-    // Helm compares a chart's kubeVersion with these where it asks no cluster.
+    // Helm checks a chart's kubeVersion against these when it doesn't query a cluster.
     let package = "helm.sh/helm/v3/pkg/chartutil";
     let helm_ldflags = format!("-s -w -X {package}.k8sVersionMajor={major} -X {package}.k8sVersionMinor={minor}");
     let (server, manager, helm) = (bin.join("pointsman-cluster"), bin.join("lws-manager"), bin.join("helm"));
@@ -142,7 +142,7 @@ pub(crate) fn kubernetes() -> Result<()> {
     })
 }
 
-/// Knative's webhook, and its validation as a program: a module of their own, because Knative is built with another Kubernetes.
+/// Knative's webhook, and its validation as a program. They have their own module because Knative needs another version of Kubernetes.
 fn knative() -> Result<()> {
     let source = workspace().join("tests/knative");
     let out = cluster_dir();
@@ -158,7 +158,7 @@ fn knative() -> Result<()> {
     })
 }
 
-/// Kueue's manager: a module of its own for the same reason. The ordinary tests don't need it.
+/// Kueue's manager, in its own module for the same reason. The ordinary tests don't need it.
 pub(crate) fn kueue() -> Result<()> {
     let source = workspace().join("tests/kueue");
     let out = cluster_dir();
@@ -171,7 +171,7 @@ pub(crate) fn kueue() -> Result<()> {
     })
 }
 
-/// Istio's control plane without a cluster: a module of its own for the same reason. The ordinary tests don't need it.
+/// Istio's control plane without a cluster, in its own module for the same reason. The ordinary tests don't need it.
 pub(crate) fn istio() -> Result<()> {
     let source = workspace().join("tests/gateways");
     let out = cluster_dir();
@@ -188,15 +188,15 @@ fn go(what: &str, dir: &Path, args: &[&str]) -> Result<()> {
     logged(&cluster_dir(), what, go_command(dir)?.args(args))
 }
 
-/// `go` in one of the control plane's modules. All its commands take the same flags, or each would compile everything again.
+/// `go` in one of the control plane's modules. All its commands use the same flags; otherwise each would compile everything again.
 pub(crate) fn go_command(dir: &Path) -> Result<Guarded> {
-    // A tenth of the compiler's time goes to debug information that the linker throws away, another to collecting garbage.
+    // The compiler spends a tenth of its time on debug information that the linker discards, and another tenth on garbage collection.
     let flags = format!("{} -gcflags=all=-dwarf=false", env::var("GOFLAGS").unwrap_or_default());
     let collect_at = env::var("GOGC").unwrap_or_else(|_| "200".to_owned());
     Ok(Guarded::new("go")?.dir(dir).env("GOFLAGS", flags.trim()).env("GOGC", collect_at))
 }
 
-/// Keeps a second command from building the same at once: both would write the same files.
+/// Prevents a second command from building the same thing at the same time: both would write the same files.
 pub(crate) fn lock(folder: &Path, what: &str) -> Result<File> {
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
     let lock = File::create(folder.join("lock")).with_context(|| format!("making the lock file of {what}"))?;
@@ -207,7 +207,7 @@ pub(crate) fn lock(folder: &Path, what: &str) -> Result<File> {
     Ok(lock)
 }
 
-/// Whether gofmt would leave the folder's files as they are.
+/// Fails if gofmt would change any of the folder's files.
 pub(crate) fn gofmt(dir: &Path) -> Result<()> {
     let unformatted = Command::new("gofmt").arg("-l").arg(dir).output().context("running gofmt, which comes with Go")?;
     if !unformatted.status.success() || !unformatted.stdout.is_empty() {
@@ -220,7 +220,7 @@ pub(crate) fn gofmt(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Runs a long step with its output in a file, a sign of life now and then, and the end of the file if it fails.
+/// Runs a long step with its output in a file. Prints a sign of life regularly, and the end of the file if the step fails.
 pub(crate) fn logged(folder: &Path, what: &str, command: Guarded) -> Result<()> {
     const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
     let name: String = what.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
@@ -234,7 +234,7 @@ pub(crate) fn logged(folder: &Path, what: &str, command: Guarded) -> Result<()> 
             break status;
         }
         if started.elapsed() > next {
-            println!("  {what}: still at it after {} s", started.elapsed().as_secs());
+            println!("  {what}: still running after {} s", started.elapsed().as_secs());
             next += SIGN_OF_LIFE;
         }
         thread::sleep(Duration::from_millis(50));
@@ -260,15 +260,15 @@ fn text(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// What something is built from.
+/// The inputs of a build.
 pub(crate) struct Sources<'a> {
     pub(crate) folders: &'a [&'a Path],
-    /// What else the outcome depends on.
+    /// Everything else that the outcome depends on.
     pub(crate) also: &'a str,
 }
 
 impl Sources<'_> {
-    /// Builds it, unless the stamp tells that the same sources were built before and the outcome is still there.
+    /// Builds it, unless the stamp shows that the same sources were already built and the outcome still exists.
     pub(crate) fn unless_built(&self, stamp: &Path, outcome: &[&Path], build: impl FnOnce() -> Result<()>) -> Result<()> {
         let wanted = format!("{:016x}", self.digest()?);
         if fs::read_to_string(stamp).is_ok_and(|found| found == wanted) && outcome.iter().all(|file| file.exists()) {
@@ -292,10 +292,10 @@ impl Sources<'_> {
     }
 }
 
-/// What a language's tools leave beside the sources of somebody who runs them by hand.
+/// Folders that a language's tools create next to the sources when a user runs them manually.
 const LEFT_BY_TOOLS: [&str; 5] = ["__pycache__", "bindings", "dist", "node_modules", "venv"];
 
-/// The files of a folder, in order. What is only read by people is none of them.
+/// The files of a folder, in order, without documentation (`.md`).
 pub(crate) fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut folders = vec![folder.to_owned()];
     let mut files = Vec::new();

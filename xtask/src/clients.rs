@@ -1,4 +1,4 @@
-//! The OpenAI clients that the tests ask the gateway with, from their registries: installed below `target/clients`.
+//! Installs the OpenAI clients with which the tests call the gateway, from their registries, below `target/clients`.
 
 use crate::{
     build::{self, Sources},
@@ -11,11 +11,11 @@ use std::{fs, path::Path};
 /// The client of one language.
 struct Client {
     language: &'static str,
-    /// Checks the tool, and tells its version.
+    /// Checks the tool, and returns its version.
     version: fn() -> Result<String>,
-    /// Installs it from a folder into another.
+    /// Installs the client from one folder into another.
     install: fn(&Path, &Path) -> Result<()>,
-    /// What is there then.
+    /// A file that exists after the installation.
     outcome: &'static str,
 }
 
@@ -24,11 +24,11 @@ const CLIENTS: [Client; 2] = [
     Client { language: "javascript", version: tools::node, install: javascript, outcome: "node_modules/openai/package.json" },
 ];
 
-/// Installs those whose versions have changed.
+/// Installs the clients whose versions have changed.
 pub(crate) fn install() -> Result<()> {
     let _lock = build::lock(&clients_dir(), "the OpenAI clients")?;
     for Client { language, version, install, outcome } in CLIENTS {
-        // Their tools run in folders of their own.
+        // An absolute path, because the tools run in other folders.
         let work = std::path::absolute(clients_dir().join(language))?;
         let source = workspace().join("tests/clients").join(language);
         let version = version()?;
@@ -46,7 +46,7 @@ fn python(source: &Path, work: &Path) -> Result<()> {
 }
 
 fn javascript(source: &Path, work: &Path) -> Result<()> {
-    // Node finds packages beside the script that imports them.
+    // Node searches for packages next to the script that imports them.
     for file in build::files(source)? {
         fs::copy(&file, work.join(file.strip_prefix(source)?))?;
     }

@@ -21,10 +21,11 @@ use std::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Ends after everything was shown.
+    /// Exits after the demo has shown everything.
     #[arg(long)]
     exit: bool,
-    /// Uses a cluster of yours instead of the embedded one. It gets our CRDs and the sample, and keeps them.
+    /// Uses an existing cluster instead of the embedded one. The demo installs Pointsman's CRDs and the sample there, and doesn't remove
+    /// them.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "api_port"])]
     kubeconfig: Option<PathBuf>,
     #[command(flatten)]
@@ -33,7 +34,7 @@ pub(crate) struct Args {
 
 #[derive(clap::Args)]
 pub(crate) struct ClusterArgs {
-    /// The nodes to play; tests/cluster/assets/nodes.yaml shows the format and is the default.
+    /// The nodes to simulate; tests/cluster/assets/nodes.yaml is the default and shows the format.
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
     /// The API server's port; a free one by default.
@@ -50,11 +51,11 @@ const MODELS_NODES: &str = "nvidia.com/gpu.product=NVIDIA-L4";
 /// The plugin that the demo pushes.
 const CHEAP: &str = "pointsman-example-rust-cost";
 
-/// Whose kinds the sample uses or could use. Knative isn't among them: its webhook takes minutes to build, and the sample has no service
-/// for it.
+/// The neighbours whose kinds the sample uses or could use. Knative isn't one of them: its webhook takes minutes to build, and the sample
+/// has no service for it.
 const NEIGHBOURS: [&str; 5] = ["lws", "keda", "ray", "gateway", "inference-pool"];
 
-/// How long something may take that kubectl waits for.
+/// How long kubectl waits for a condition.
 const WAIT: &str = "120s";
 
 /// How long the host may take to become ready.
@@ -109,7 +110,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
 
-    heading("it stays up until Ctrl-C; in another shell:");
+    heading("the demo runs until Ctrl-C; in another shell:");
     println!("export KUBECONFIG={}", kubeconfig.display());
     println!("kubectl get pointsman -A");
     println!("kubectl annotate isvc llama-chat pointsman.dev/choose-runtime=now   # takes the better runtime");
@@ -119,8 +120,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     })
 }
 
-/// Serves a model three times as OME's kind and once as KServe's. On the embedded cluster, pushes the plugin `cheap`, serves it once more, and
-/// has three of eh-ops' models compete for two nodes.
+/// Serves a model three times as OME's kind and once as KServe's. On the embedded cluster, pushes the plugin `cheap`, serves the model once
+/// more, and lets three of eh-ops' models compete for two nodes.
 fn show(
     kubectl: &impl Fn(&[&str]) -> Result<()>,
     pointsman: &impl Fn(&[&str]) -> Result<()>,
@@ -128,25 +129,26 @@ fn show(
     cheap: Option<&PathBuf>,
 ) -> Result<()> {
     if cheap.is_some() {
-        // The nodes that models compete for below are theirs alone: eh-ops' models tolerate this taint, and the services don't.
+        // Reserve the nodes for which models compete below: eh-ops' models tolerate this taint, and the services don't.
         kubectl(&["taint", "nodes", "--selector", MODELS_NODES, "nvidia.com/gpu=models:NoSchedule"])?;
     }
     kubectl(&["apply", "--server-side", "-f", &deploy("sample.yaml")])?;
-    // What an agent on the nodes will say, once there is one: that the model is there, and where.
+    // The demo runs no agent on the nodes: set the status that it would report.
     let ready = r#"{"status":{"state":"Ready"}}"#;
     kubectl(&["patch", "clusterbasemodel", MODEL, "--subresource", "status", "--type", "merge", "--patch", ready])?;
     let Some(cheap) = cheap else {
-        heading(&format!("pods go to nodes with the label models.ome.io/clusterbasemodel.{MODEL}=Ready; yours are left alone"));
+        heading(&format!("pods go to nodes with the label models.ome.io/clusterbasemodel.{MODEL}=Ready; the demo doesn't label yours"));
         return kubectl(&["get", "pointsman", "--all-namespaces"]);
     };
     kubectl(&["label", "nodes", "--selector", "nvidia.com/gpu.product", &format!("models.ome.io/clusterbasemodel.{MODEL}=Ready")])?;
     kubectl(&["wait", "--for=condition=Ready", "isvc,llmisvc", "--all", "--timeout", WAIT])?;
     kubectl(&["get", "isvc,llmisvc"])?;
-    // What belongs to a service of any kind.
+    // All kinds of objects that a service of any kind owns.
     let made = "deployments,leaderworkersets,services,inferencepools,hpa,pdb,pods";
     kubectl(&["get", made, "--selector", "pointsman.dev/subject-kind"])?;
 
-    // The policy changes by a ConfigMap. A new service gets what it prefers; those that run stay, and say what they would get.
+    // The push changes the policy through a ConfigMap. A new service gets what the policy prefers; existing services stay unchanged and
+    // report what they would get.
     pointsman(&["plugin", "push", "--name", "prefer-cheap", "--order", "100", "--config", r#"{"weight":100}"#, &cheap.to_string_lossy()])?;
     kubectl(&["apply", "--server-side", "-f", &deploy("sample-later.yaml")])?;
     kubectl(&["wait", "--for=condition=Ready", "isvc/llama-later", "--timeout", WAIT])?;
@@ -159,7 +161,7 @@ fn show(
     );
     kubectl(&["get", "isvc", "--output", &columns])?;
 
-    // Models compete for the memory of two nodes. One waits, and says for what.
+    // Models compete for the memory of two nodes. One has to wait, and reports what it waits for.
     kubectl(&["apply", "--server-side", "-f", &deploy("sample-models.yaml")])?;
     kubectl(&["wait", "--for=condition=Ready", "infmodel/llama-70b", "infmodel/mixtral-8x7b", "--timeout", WAIT])?;
     kubectl(&["wait", "--for=condition=Allocated=False", "infmodel/qwen-72b", "--timeout", WAIT])?;
@@ -183,7 +185,7 @@ fn start_cluster(args: &ClusterArgs, neighbours: Option<Vec<String>>) -> Result<
     Ok(Cluster::start(&options)?)
 }
 
-/// Ctrl-C and its like. Until somebody waits for it, we end at once, and everything that we started with us.
+/// Ctrl-C and similar signals. Until `wait` runs, such a signal ends this program at once, and everything that it started.
 struct Stop {
     awaited: Arc<AtomicBool>,
     told: Receiver<()>,
@@ -203,7 +205,7 @@ impl Stop {
         Ok(Self { awaited, told })
     }
 
-    /// Waits until it comes; `check` is asked now and then whether there is a reason to stop waiting.
+    /// Waits for a signal, and calls `check` regularly: its error ends the wait.
     fn wait(&self, mut check: impl FnMut() -> Result<()>) -> Result<()> {
         self.awaited.store(true, Ordering::SeqCst);
         while self.told.recv_timeout(Duration::from_millis(200)) == Err(RecvTimeoutError::Timeout) {
@@ -214,14 +216,14 @@ impl Stop {
     }
 }
 
-/// Waits until the host is ready, and tells where it listens.
+/// Waits until the host is ready, and returns the address that it listens on.
 fn wait_until_ready(host: &mut Running, log: &Path) -> Result<String> {
     let started = Instant::now();
-    let mut said = "it doesn't say where it listens".to_owned();
+    let mut said = "it doesn't report its address".to_owned();
     while started.elapsed() < READY_WITHIN {
         if let Some(status) = host.ended() {
             let printed = std::fs::read_to_string(log).unwrap_or_default();
-            bail!("the host ended ({status}): {}", printed.lines().last().unwrap_or("it said nothing"));
+            bail!("the host ended ({status}): {}", printed.lines().last().unwrap_or("it printed nothing"));
         }
         if let Some(address) = listening_address(log) {
             match http_get(&address, "/readyz") {
@@ -238,7 +240,7 @@ fn wait_until_ready(host: &mut Running, log: &Path) -> Result<String> {
 fn kubectl(kubeconfig: &Path, cluster: Option<&Cluster>, args: &[&str]) -> Result<()> {
     heading(&format!("kubectl {}", args.join(" ")));
     let kubectl = Guarded::new("kubectl")?.args(args).env("KUBECONFIG", kubeconfig);
-    // Its discovery cache goes by address, and the next embedded cluster may have the same.
+    // kubectl's discovery cache is keyed by the server's address, and the next embedded cluster may have the same one.
     let kubectl = match cluster {
         Some(cluster) => kubectl.env("KUBECACHEDIR", cluster.dir.join("kube-cache")),
         None => kubectl,

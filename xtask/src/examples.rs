@@ -1,4 +1,4 @@
-//! The example policies that aren't written in Rust: each is built by its own language's tools, below `target/examples`.
+//! The example policies that aren't written in Rust. The tools of each language build them below `target/examples`.
 
 use crate::{
     build::{self, Sources},
@@ -18,7 +18,7 @@ use std::{
 /// A policy below `plugins/examples`.
 struct Example {
     name: &'static str,
-    /// Checks the tool, and tells its version: another one may make other bytes.
+    /// Checks the tool, and returns its version: another version may produce different bytes.
     version: fn() -> Result<String>,
     build: fn(&ExampleDirs) -> Result<()>,
     test: fn(&ExampleDirs) -> Result<()>,
@@ -26,7 +26,7 @@ struct Example {
     cases: &'static str,
 }
 
-/// What the label policy answers in every language.
+/// The golden cases of the label policy, the same in every language.
 const LABELS_CASES: &str = "labels-cases.json";
 
 const EXAMPLES: [Example; 4] = [
@@ -36,22 +36,22 @@ const EXAMPLES: [Example; 4] = [
     Example { name: "python-labels", version: tools::python, build: python, test: python_test, cases: LABELS_CASES },
 ];
 
-/// Where an example comes from and goes to.
+/// The paths of an example.
 struct ExampleDirs {
     source: PathBuf,
-    /// For what its tools put beside it. They write no file into the source tree.
+    /// The tools write here; they write nothing into the source tree.
     work: PathBuf,
     wasm: PathBuf,
 }
 
 impl ExampleDirs {
     fn for_example(name: &str) -> Result<Self> {
-        // The tools run in folders of their own.
+        // An absolute path, because the tools run in other folders.
         let out = std::path::absolute(target_dir().join("examples"))?;
         Ok(Self { source: workspace().join("plugins/examples").join(name), work: out.join(name), wasm: out.join(format!("{name}.wasm")) })
     }
 
-    /// Copies the sources to where the tools may write beside them.
+    /// Copies the sources to a folder that the tools may write to.
     fn copy(&self) -> Result<()> {
         for file in build::files(&self.source)? {
             let to = self.work.join(file.strip_prefix(&self.source)?);
@@ -66,7 +66,7 @@ impl ExampleDirs {
     }
 }
 
-/// Builds those whose sources or tools have changed, and tells where all of them are.
+/// Builds the examples whose sources or tools have changed, and returns the paths of all.
 pub(crate) fn examples() -> Result<Vec<PathBuf>> {
     let _lock = build::lock(&target_dir().join("examples"), "the examples")?;
     EXAMPLES.iter().map(Example::built).collect()
@@ -77,7 +77,7 @@ pub(crate) fn tests() -> Result<()> {
     EXAMPLES.iter().try_for_each(|example| (example.test)(&ExampleDirs::for_example(example.name)?))
 }
 
-/// Puts their golden cases to all of them, in the sandbox that they run in; to the label policy the same ones in each language.
+/// Runs the golden cases of all examples in the sandbox. The label policy has the same cases in every language, including Rust.
 pub(crate) fn agree(host: &Path) -> Result<()> {
     let rust = plugin_file("pointsman-example-rust-labels", WASM);
     let cache = target_dir().join("examples/cache");
@@ -106,7 +106,7 @@ fn wit() -> PathBuf {
 }
 
 fn go(place: &ExampleDirs) -> Result<()> {
-    // Without the commit and the folder's name: the same source is to give the same bytes.
+    // Omit the commit and the folder's name: the same source must give the same bytes.
     let build =
         Guarded::new("go")?.args(["build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o"]).args([&place.wasm, Path::new(".")]);
     place.logged("the example in Go", build.dir(&place.source).env("GOOS", "wasip1").env("GOARCH", "wasm"))
@@ -115,7 +115,7 @@ fn go(place: &ExampleDirs) -> Result<()> {
 fn go_test(place: &ExampleDirs) -> Result<()> {
     build::gofmt(&place.source)?;
     place.logged("go vet of the example", Guarded::new("go")?.args(["vet", "./..."]).dir(&place.source))?;
-    // Go would keep a result although the cases have changed: they lie outside its module.
+    // Without `-count=1`, Go would reuse a result even if the cases have changed: they are outside its module.
     Guarded::new("go")?.args(["test", "-count=1", "./..."]).dir(&place.source).succeed("a test of the example in Go")
 }
 
@@ -132,7 +132,7 @@ fn javascript_test(place: &ExampleDirs) -> Result<()> {
 }
 
 fn python(place: &ExampleDirs) -> Result<()> {
-    // componentize-py writes bytecode beside the sources.
+    // componentize-py writes bytecode next to the sources.
     place.copy()?;
     packages::python(&place.work, Path::new("requirements.txt"), "the example in Python")?;
     componentize_py(place, "the bindings of the example in Python", &["bindings".as_ref(), Path::new("bindings")])?;

@@ -1,19 +1,19 @@
-//! A build and a test choose the same features of every crate, so that what one has compiled serves the other.
+//! Keeps the features of every crate the same in builds and in tests, so that each reuses what the other compiled.
 //!
-//! Cargo unites the features that the chosen packages ask for, and those of their dev-dependencies only where tests are built. A feature
-//! that tests alone ask for would compile its crate, and all that use it, a second time: half of the host's dependencies use tokio.
+//! Cargo unifies the features that the selected packages request; it includes those of their dev-dependencies only when it builds tests. A
+//! feature that only tests request would compile its crate, and all dependents, a second time: half of the host's dependencies use tokio.
 
 use crate::build;
 use anyhow::{Result, bail};
 use std::collections::BTreeSet;
 
-/// Fails if a crate has other features in a build of the workspace than in its tests.
+/// Fails if a crate has different features in a build of the workspace and in its tests.
 pub(crate) fn check() -> Result<()> {
     let (built, tested) = (choice("normal,build")?, choice("normal,build,dev")?);
     let other = only_built(&built, &tested);
     if !other.is_empty() {
         bail!(
-            "tests compile these crates a second time, with other features than a build does; name what the tests ask for in \
+            "tests compile these crates a second time, because a build selects other features; add the features that the tests need to \
              tests/Cargo.toml:\n  {}",
             other.join("\n  ")
         );
@@ -21,7 +21,7 @@ pub(crate) fn check() -> Result<()> {
     Ok(())
 }
 
-/// The crates of the workspace, each with its features, as cargo chooses them along dependencies of these sorts.
+/// The crates of the workspace, each with the features that cargo selects along dependencies of these kinds.
 fn choice(edges: &str) -> Result<String> {
     build::cargo_output(&["tree", "--workspace", "--edges", edges, "--prefix", "none", "--no-dedupe", "--format", "{p} {f}"])
 }

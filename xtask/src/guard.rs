@@ -1,8 +1,8 @@
-//! Child processes that never outlive us.
+//! Child processes that never outlive this program.
 //!
-//! A process that is killed outright can't clean up, and without unsafe code a parent can't ask the kernel to do it. So
-//! every command runs below a guard: this same program in a process group of its own, holding a pipe from us. When the
-//! pipe closes, for whatever reason, the guard ends the whole group of the command.
+//! A killed process can't clean up, and without unsafe code a parent can't have the kernel do it. So every command runs under a guard: this
+//! same program in its own process group, with a pipe from its parent. When the pipe closes, for whatever reason, the guard ends the
+//! command's whole process group.
 
 use anyhow::{Context, Result, bail};
 use pointsman_harness::forget_our_package;
@@ -24,10 +24,10 @@ use std::{
 
 pub(crate) const SUBCOMMAND: &str = "guarded";
 
-/// How long a command may take to end in good order before it is killed.
+/// How long a command may take to shut down before it is killed.
 const GRACE: Duration = Duration::from_secs(8);
 
-/// A command that ends with us.
+/// A command that ends when this program does.
 pub(crate) struct Guarded {
     command: Command,
     name: String,
@@ -37,7 +37,7 @@ impl Guarded {
     pub(crate) fn new(program: impl AsRef<OsStr>) -> Result<Self> {
         let mut command = Command::new(own_executable()?);
         command.arg(SUBCOMMAND).arg("--").arg(program.as_ref()).stdin(Stdio::piped()).process_group(0);
-        // Whose cluster an ambient kubeconfig names is none of our business; who needs one sets it.
+        // No command may use the cluster of the user's kubeconfig by accident: a caller that needs a cluster sets the variable.
         command.env_remove("KUBECONFIG");
         forget_our_package(&mut command);
         Ok(Self { command, name: program.as_ref().to_string_lossy().into_owned() })
@@ -58,7 +58,7 @@ impl Guarded {
         self
     }
 
-    /// Sends what it prints to a file.
+    /// Sends the command's output to a file.
     pub(crate) fn log(mut self, log: &Path) -> Result<Self> {
         let file = File::create(log).with_context(|| format!("writing {}", log.display()))?;
         self.command.stdout(file.try_clone()?).stderr(file);
@@ -67,18 +67,18 @@ impl Guarded {
 
     pub(crate) fn start(mut self) -> Result<Running> {
         let mut child = self.command.spawn().with_context(|| format!("starting {}", self.name))?;
-        // Taken, because waiting for a child closes what it still holds of the pipe.
+        // Take the pipe out of the child: waiting for a child closes the pipe that it holds.
         let lifeline = child.stdin.take();
         Ok(Running { child, lifeline })
     }
 
-    /// Runs it to its end.
+    /// Runs the command and waits for it to end.
     pub(crate) fn run(self) -> Result<ExitStatus> {
         let name = self.name.clone();
         self.start()?.child.wait().with_context(|| format!("waiting for {name}"))
     }
 
-    /// Runs it to its end, which must be a good one.
+    /// Runs the command, and fails if the command does.
     pub(crate) fn succeed(self, what: &str) -> Result<()> {
         let status = self.run()?;
         if !status.success() {
@@ -88,20 +88,20 @@ impl Guarded {
     }
 }
 
-/// This program, even when cargo has put a newer one in its place meanwhile: Linux keeps a running one under this name.
+/// This program, even if cargo has replaced its file in the meantime: on Linux this path still refers to the running program.
 fn own_executable() -> Result<PathBuf> {
     let running = Path::new("/proc/self/exe");
     if running.exists() { Ok(running.to_owned()) } else { std::env::current_exe().context("finding this program") }
 }
 
-/// A guarded command that runs; dropping it ends it.
+/// A guarded command that is running; dropping it ends it.
 pub(crate) struct Running {
     child: Child,
     lifeline: Option<ChildStdin>,
 }
 
 impl Running {
-    /// Whether it has ended by itself, and how.
+    /// The command's status if it has ended by itself.
     pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
@@ -114,7 +114,7 @@ impl Drop for Running {
     }
 }
 
-/// The guard itself.
+/// Runs a command as its guard.
 pub(crate) fn keep(command: &[OsString]) -> ExitCode {
     let Some((program, args)) = command.split_first() else { return ExitCode::FAILURE };
     let mut child = match Command::new(program).args(args).stdin(Stdio::null()).process_group(0).spawn() {
@@ -136,7 +136,7 @@ pub(crate) fn keep(command: &[OsString]) -> ExitCode {
     };
     let status = child.wait();
     if lost.load(Ordering::SeqCst) {
-        // The command may have left children that take longer than itself.
+        // The command may have left children that take longer to end than the command itself.
         watch.join().ok();
         return ExitCode::FAILURE;
     }

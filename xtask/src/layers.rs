@@ -1,5 +1,5 @@
-//! The order of the modules of `host/`, as docs/architecture.md states it: a module uses those above it in its crate's list, and no other.
-//! Between crates Cargo holds the direction, and `purity` holds what the crates below may depend on.
+//! Checks the order of the modules of `host/`, as docs/architecture.md states it: a module may use only those above it in its crate's list.
+//! Cargo enforces the order of the crates, and `purity` limits the dependencies of the lower crates.
 
 use crate::build;
 use anyhow::{Context, Result, bail};
@@ -12,13 +12,13 @@ use std::{
 
 const PAGE: &str = "docs/architecture.md";
 
-/// A crate and its modules, from those that use no other to those that may use all.
+/// A crate and its modules: the first uses no other module, and the last may use all.
 struct Layers {
     krate: String,
     modules: Vec<String>,
 }
 
-/// A module that uses one that stands after it.
+/// A module's use of a module that comes after it.
 #[derive(Debug, PartialEq, Eq)]
 struct Upward {
     line: usize,
@@ -26,7 +26,7 @@ struct Upward {
     to: String,
 }
 
-/// Fails if a module uses one that stands after it, or if the page and a crate name other modules.
+/// Fails if a module uses a later one, or if the page and a crate have different modules.
 pub(crate) fn check() -> Result<()> {
     let page = fs::read_to_string(workspace().join(PAGE)).with_context(|| format!("reading {PAGE}"))?;
     let mut wrong = Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn check() -> Result<()> {
                 let shown = file.strip_prefix(workspace()).unwrap_or(&file).display();
                 let upward = upward(&layers.modules, &path_of(&source, &file), &text).with_context(|| format!("parsing {shown}"))?;
                 wrong.extend(upward.into_iter().map(|Upward { line, from, to }| {
-                    format!("{shown}:{line}: `{from}` uses `{to}`, which stands after it in {PAGE}: move the code, or the line on the page")
+                    format!("{shown}:{line}: `{from}` uses `{to}`, which comes after it in {PAGE}: move the code, or the line on the page")
                 }));
             }
         }
@@ -48,7 +48,7 @@ pub(crate) fn check() -> Result<()> {
     if wrong.is_empty() { Ok(()) } else { bail!("{}", wrong.join("\n")) }
 }
 
-/// The lists of the page: fenced blocks that begin with "layers" and the folder of a crate.
+/// Reads the lists on the page: fenced blocks that start with "layers" and the folder of a crate.
 fn read(page: &str) -> Result<Vec<Layers>> {
     let mut all: Vec<Layers> = Vec::new();
     let mut open = false;
@@ -63,15 +63,12 @@ fn read(page: &str) -> Result<Vec<Layers>> {
         }
     }
     if all.len() < 3 {
-        bail!(
-            "{PAGE} lists the modules of {} crates below host/, and there are 3: add a block that begins with ```layers FOLDER",
-            all.len()
-        );
+        bail!("{PAGE} lists the modules of only {} of the 3 crates below host/: add a block that begins with ```layers FOLDER", all.len());
     }
     Ok(all)
 }
 
-/// Modules of the crate that the page lacks, and the other way round.
+/// Finds the crate's modules that the page lacks, and the page's modules that the crate lacks.
 fn unlisted(layers: &Layers, source: &Path) -> Result<Vec<String>> {
     let mut there = Vec::new();
     for entry in fs::read_dir(source).with_context(|| format!("reading {}", source.display()))? {
@@ -89,7 +86,7 @@ fn unlisted(layers: &Layers, source: &Path) -> Result<Vec<String>> {
     Ok(lacking.chain(gone).collect())
 }
 
-/// The source files of a module. Tests may look up.
+/// The source files of a module without its tests, which may use later modules.
 fn files(source: &Path, module: &str) -> Result<Vec<PathBuf>> {
     let single = source.join(module).with_extension("rs");
     let mut files: Vec<PathBuf> = single.exists().then_some(single).into_iter().collect();
@@ -107,7 +104,7 @@ fn is_tests(name: &std::ffi::OsStr) -> bool {
     name == "tests" || name == "tests.rs"
 }
 
-/// The path of a file's module, below its crate.
+/// The path of a file's module within its crate.
 fn path_of(source: &Path, file: &Path) -> Vec<String> {
     let below = file.strip_prefix(source).unwrap_or(file).with_extension("");
     let mut path: Vec<String> = below.iter().map(|part| part.to_string_lossy().into_owned()).collect();
@@ -117,7 +114,7 @@ fn path_of(source: &Path, file: &Path) -> Vec<String> {
     path
 }
 
-/// Where a file's text uses a module of its crate that stands after its own.
+/// Finds where a file's text uses a module of its crate that comes after its own.
 fn upward(modules: &[String], path: &[String], text: &str) -> Result<Vec<Upward>> {
     let tokens: TokenStream = text.parse().map_err(|error| anyhow::anyhow!("{error}"))?;
     let mut used = Vec::new();
@@ -128,7 +125,7 @@ fn upward(modules: &[String], path: &[String], text: &str) -> Result<Vec<Upward>
     Ok(upward.map(|(line, to)| Upward { line, from: from.to_owned(), to }).collect())
 }
 
-/// Collects the names that stand right below the crate's root in paths that begin with `crate` or with enough `super`s.
+/// Collects the names directly below the crate's root from paths that start with `crate` or with enough `super`s.
 fn walk(tokens: TokenStream, path: &mut Vec<String>, used: &mut Vec<(usize, String)>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
@@ -154,13 +151,14 @@ fn walk(tokens: TokenStream, path: &mut Vec<String>, used: &mut Vec<(usize, Stri
     }
 }
 
-/// Whether a path goes on at a token, rather than begins there.
+/// Whether the token continues a path rather than starts one.
 fn continues(tokens: &[TokenTree], at: usize) -> bool {
     matches!(at.checked_sub(1).and_then(|before| tokens.get(before)), Some(TokenTree::Punct(punct)) if punct.as_char() == ':')
         && matches!(at.checked_sub(2).and_then(|before| tokens.get(before)), Some(TokenTree::Punct(punct)) if punct.as_char() == ':')
 }
 
-/// Follows a path from its `crate` or `super` to the first name below the root, if it comes that far. Tells the last token that it has read.
+/// Follows a path from its `crate` or `super` to the first name below the root, if it gets that far. Returns the index of the last token
+/// that it has read.
 fn follow(tokens: &[TokenTree], mut at: usize, path: &[String], used: &mut Vec<(usize, String)>) -> usize {
     let mut depth = path.len();
     loop {
@@ -214,21 +212,21 @@ fn heads(tree: TokenStream) -> Vec<(usize, String)> {
     heads
 }
 
-/// What a crate's dependencies must not contain, by the beginning of a package's name.
+/// The packages that a crate must not depend on, by the start of their names.
 const FORBIDDEN: [(&str, &[&str]); 3] = [
     ("pointsman-sandbox", &["pointsman-crds", "k8s-openapi", "kube", "tokio", "hyper", "tower", "axum", "clap", "reqwest"]),
     ("pointsman-core", &["kube-client", "kube-runtime", "tokio", "hyper", "tower", "axum", "clap", "reqwest"]),
     ("pointsman-model", &["pointsman-crds", "k8s-openapi", "kube", "tokio", "hyper", "tower", "axum", "clap", "reqwest"]),
 ];
 
-/// What of a Kubernetes client, an async runtime, a server or a command line the crates below the host depend on.
+/// Finds Kubernetes clients, async runtimes, servers and command-line parsers among the dependencies of the crates below the host.
 fn purity() -> Result<Vec<String>> {
     let mut wrong = Vec::new();
     for (package, forbidden) in FORBIDDEN {
         let tree = build::cargo_output(&["tree", "--package", package, "--edges", "normal", "--prefix", "none", "--format", "{p}"])?;
         for dependency in impure(&tree, forbidden) {
             wrong.push(format!(
-                "{package} depends on {dependency}: `cargo tree --package {package} --edges normal --invert {dependency}` says by what"
+                "{package} depends on {dependency}: `cargo tree --package {package} --edges normal --invert {dependency}` shows why"
             ));
         }
     }
@@ -239,7 +237,7 @@ fn impure(tree: &str, forbidden: &[&str]) -> Vec<String> {
     let names = tree.lines().filter_map(|line| line.split_whitespace().next());
     let mut found: Vec<String> = names
         .filter(|name| forbidden.iter().any(|forbidden| name == forbidden || name.starts_with(&format!("{forbidden}-"))))
-        // Types and a derive, without a client.
+        // These contain types and a derive macro, but no client.
         .filter(|name| !["kube-core", "kube-derive"].contains(name))
         .map(str::to_owned)
         .collect();

@@ -1,4 +1,4 @@
-//! What `cargo xtask ...` runs.
+//! The commands of `cargo xtask`.
 
 mod bench;
 mod beside;
@@ -19,7 +19,7 @@ mod tools;
 use clap::{Parser, Subcommand};
 use std::{ffi::OsString, process::ExitCode};
 
-/// Pointsman's own commands. Each does its own set-up: on a fresh machine Rust, Go and kubectl are enough.
+/// Pointsman's own commands. Each prepares what it needs: a fresh machine needs only Rust, Go and kubectl.
 #[derive(Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 struct Cli {
@@ -33,17 +33,17 @@ enum Command {
     Demo(demo::Args),
     /// Runs the checks and tests that every change must pass.
     Test(test::Args),
-    /// Runs the scenario tests (tests/scenarios), which tell what services become.
+    /// Runs the scenario tests (tests/scenarios): golden files of the plans for services.
     Scenarios(scenarios::Args),
-    /// Measures what policies cost, beside plain functions, and holds it against the goals.
+    /// Runs the benches and compares the results with the goals.
     Bench(bench::Args),
-    /// Runs the embedded control plane alone, until Ctrl-C.
+    /// Runs only the embedded control plane, until Ctrl-C.
     Cluster(demo::ClusterArgs),
     /// Builds the container image of the host for linux/amd64 and linux/arm64, without a daemon.
     Image(image::Args),
-    /// Writes the generated files: `crds/yaml` and the tables of docs/labels-and-annotations.md.
+    /// Writes the generated files: `crds/yaml`, `deploy/roles`, and the tables of labels, metrics, models and node placement in docs.
     Generate {
-        /// Writes down the built-in policies of this version as released: the last step before a release.
+        /// Only records the built-in policies of this version as released: the last step before a release.
         #[arg(long)]
         release: bool,
     },

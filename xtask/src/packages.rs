@@ -1,10 +1,10 @@
-//! Packages of other languages, installed where their tools may write.
+//! Installs packages of other languages in folders that their tools may write to.
 
 use crate::{build, guard::Guarded};
 use anyhow::Result;
 use std::path::Path;
 
-/// Installs the packages of a requirements.txt into a virtual environment, `venv` below the folder.
+/// Installs the packages of a requirements.txt into `venv`, a virtual environment below the folder.
 pub(crate) fn python(work: &Path, requirements: &Path, whose: &str) -> Result<()> {
     let venv = Guarded::new("python3")?.args(["-m", "venv", "--clear", "venv"]).dir(work);
     build::logged(work, &format!("a virtual environment for {whose}"), venv)?;
@@ -15,7 +15,7 @@ pub(crate) fn python(work: &Path, requirements: &Path, whose: &str) -> Result<()
     build::logged(work, &format!("the packages of {whose}"), install)
 }
 
-/// Installs the packages of a package-lock.json that is in the folder.
+/// Installs the packages of the folder's package-lock.json.
 pub(crate) fn javascript(work: &Path, whose: &str) -> Result<()> {
     let install = Guarded::new("npm")?.args(["ci", "--no-audit", "--no-fund"]).dir(work);
     build::logged(work, &format!("the packages of {whose}"), install)

@@ -1,4 +1,4 @@
-//! The scenario tests: what services become, as files that are looked at.
+//! The scenario tests: the plans for services, as golden files that people review.
 
 use crate::build;
 use anyhow::Result;
@@ -13,16 +13,16 @@ const FOLDER: &str = "tests/scenarios";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Takes what the scenarios give now as what is expected, and shows what that changes.
+    /// Accepts the current results as the expected ones, and shows the difference.
     #[arg(long)]
     update: bool,
-    /// Only the scenarios whose names contain this.
+    /// Runs only the scenarios whose names contain this.
     #[arg(value_name = "NAME")]
     only: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    // Always the whole workspace: another choice of packages would choose other features, and build everything again.
+    // Always select the whole workspace: another selection of packages would select other features, and rebuild everything.
     let mut cargo = build::linting_cargo(&["test", "--workspace", "--test", "all", "scenarios::"])?;
     if args.update {
         cargo = cargo.env(UPDATE, "1");
@@ -32,7 +32,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     cargo.succeed("the scenario tests")?;
     if args.update {
-        // Files that are new are part of what changes.
+        // Include new files in the difference.
         git(&["add", "--intent-to-add", FOLDER])?;
         git(&["--no-pager", "diff", "--stat", "--", FOLDER])?;
         git(&["--no-pager", "diff", "--", FOLDER])?;

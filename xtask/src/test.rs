@@ -11,29 +11,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Whether a test that fails prints a backtrace.
+/// Whether a failing test prints a backtrace.
 const BACKTRACE: &str = "RUST_BACKTRACE";
 
-/// How many tests a test program runs at once, unless it is told by `--test-threads`.
+/// The number of tests that a test program runs at once, unless `--test-threads` sets it.
 const THREADS: &str = "RUST_TEST_THREADS";
 
 const TESTS_PER_CORE: usize = 3;
 
-/// What is written in Go: the control plane, and neighbours that are built with another Kubernetes.
+/// The modules in Go: the control plane, and neighbours that need another version of Kubernetes.
 const GO_MODULES: [&str; 3] = ["tests/cluster", "tests/knative", "tests/gateways"];
 
-/// The end-to-end test that reads what all others have done.
+/// The end-to-end test that audits which rights all other tests used.
 const AUDIT: &str = "grants::";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Leaves out the control plane and what runs on it.
+    /// Leaves out the control plane and everything that runs on it.
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// Adds what takes more than a few minutes: long end-to-end tests, soaks, long fuzzing, the licence check.
+    /// Adds everything that takes more than a few minutes: long end-to-end tests, soaks, long fuzzing, the licence check.
     #[arg(long)]
     full: bool,
-    /// Runs only the end-to-end tests whose names contain this, long ones too.
+    /// Runs only the end-to-end tests whose names contain this, including long ones.
     #[arg(value_name = "NAME", conflicts_with_all = ["quick", "full"])]
     only: Option<String>,
 }
@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         tools::go()?;
         tools::kubectl()?;
     }
-    // Asked before the long steps, so that what is missing shows at once.
+    // Check these before the long steps, so that a missing tool shows at once.
     if !args.quick && args.only.is_none() {
         tools::node()?;
         tools::python()?;
@@ -59,13 +59,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         steps.run("waiting for the control plane", || control_plane.finish())?;
         return steps.run("end-to-end tests", || end_to_end(args, Some(name)));
     }
-    // What other compilers build, beside what Rust's does.
-    steps.beside = (!args.quick).then(|| Beside::start("what isn't Rust", others));
+    // The builds in other languages run in parallel with Rust's.
+    steps.beside = (!args.quick).then(|| Beside::start("the builds in other languages", others));
     steps.run("formatting", || build::cargo(&["fmt", "--all", "--check"])?.succeed("`cargo fmt --check` (run `cargo fmt`)"))?;
     steps.run("layers", layers::check)?;
     steps.run("features", features::check)?;
     steps.run("building and linting", || {
-        // Of a test that isn't run by default cargo takes no notice until it is named. Each bench is a program with all of the host in it.
+        // Cargo ignores a test that doesn't run by default until a command names it. Each bench is a program that contains the whole host,
+        // so only --full builds them.
         let most: &[&str] = if args.full { &["--all-targets"] } else { &[] };
         for targets in [most, &["--test", "e2e"]] {
             build::linting_cargo(&["test", "--workspace", "--no-run"])?.args(targets).succeed("building, or a lint of clippy,")?;
@@ -98,12 +99,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// `--full` reaches the tests as an environment variable: the same tests then run longer.
+/// `--full` reaches the tests as an environment variable, which makes the same tests run longer.
 fn thorough(args: &Args, cargo: Guarded) -> Guarded {
     if args.full { cargo.env(FULL, "1") } else { cargo }
 }
 
-/// The control plane, and the examples in other languages.
+/// Builds the control plane, and the examples in other languages.
 fn others() -> Result<()> {
     for module in GO_MODULES {
         build::gofmt(&workspace().join(module))?;
@@ -113,13 +114,13 @@ fn others() -> Result<()> {
     Ok(())
 }
 
-/// Before the cluster starts, so that a mistake in a test shows at once.
+/// Runs before the cluster starts, so that a mistake in a test shows at once.
 fn build_end_to_end() -> Result<()> {
     build::host()?;
     build::linting_cargo(&["test", "--workspace", "--test", "e2e", "--no-run"])?.succeed("building the end-to-end tests")
 }
 
-/// How many end-to-end tests run at once: most of the time each waits for a controller. The variable is the test program's own.
+/// The number of end-to-end tests that run at once: most of the time each waits for a controller. The test program reads the same variable.
 fn threads() -> String {
     env::var(THREADS).unwrap_or_else(|_| {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
@@ -146,12 +147,12 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
         build::istio()?;
     }
     let cluster = Cluster::start(&Options { progress: true, ..Options::default() })?;
-    // Always the whole workspace: another choice of packages would choose other features, and build everything again.
+    // Always select the whole workspace: another selection of packages would select other features, and rebuild everything.
     let cargo =
         build::linting_cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready()).env(THREADS, threads());
-    // An assertion says where it stands and what it saw; a hundred lines of an async runtime after it hide that.
+    // An assertion reports its position and the values that it saw; a hundred lines of an async runtime after it would hide them.
     let mut cargo = thorough(args, cargo.env(BACKTRACE, "0")).args(only);
-    // Long ones are ignored, unless all are wanted or some by their names. The audit comes last.
+    // Long tests are ignored, unless all tests run or some by name. The audit runs last.
     if args.full || only.is_some() {
         cargo = cargo.args(["--", "--include-ignored", "--skip", AUDIT]);
     }
@@ -159,13 +160,13 @@ fn end_to_end(args: &Args, only: Option<&String>) -> Result<()> {
     if only.is_some() {
         return Ok(());
     }
-    // Only with --full, which runs all tests, it expects each right to be used.
+    // Only with --full, which runs all tests, does the audit expect each right to be used.
     let cargo = build::linting_cargo(&["test", "--workspace", "--test", "e2e"])?.env(SHARED_CLUSTER, cluster.ready());
     thorough(args, cargo).args(["--", "--ignored", "--nocapture", AUDIT]).succeed("the audit of the shipped roles")
 }
 
-/// `go vet` and the tests of these modules. They analyse and link all of Kubernetes, which takes minutes, and start control planes of their own:
-/// the end-to-end tests notice most of what they would.
+/// Runs `go vet` and the tests of these modules. They analyse and link all of Kubernetes, which takes minutes, and start their own control
+/// planes; the end-to-end tests find most of the same mistakes.
 fn go_checks() -> Result<()> {
     for module in GO_MODULES {
         let dir = workspace().join(module);
@@ -175,7 +176,7 @@ fn go_checks() -> Result<()> {
     Ok(())
 }
 
-/// Advisories are left out: they need a network, and a change of ours doesn't bring one about.
+/// Leaves out advisories: they need a network, and our own changes don't cause them.
 fn licences() -> Result<()> {
     if build::cargo(&["deny", "--version"])?.run().is_ok_and(|status| !status.success()) {
         println!("installing cargo-deny");
@@ -187,7 +188,7 @@ fn licences() -> Result<()> {
 #[derive(Default)]
 struct Steps {
     done: Vec<(&'static str, Duration)>,
-    /// What goes on beside them; where it fails, the next step isn't begun.
+    /// Work in parallel with the steps; if it fails, the next step doesn't start.
     beside: Option<Beside>,
 }
 

@@ -1,4 +1,4 @@
-//! What must be on the machine, and what we add to it.
+//! The tools that the machine must have, and those that we install.
 
 use crate::guard::Guarded;
 use anyhow::{Context, Result, anyhow, bail};
@@ -6,14 +6,14 @@ use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
 type Version = (u32, u32, u32);
 
-/// The oldest versions that are known to work; the README names them too.
+/// The oldest versions that are known to work; the README lists them too.
 const GO: Version = (1, 26, 4);
 const KUBECTL: Version = (1, 30, 0);
 const NODE: Version = (20, 19, 0);
 const PYTHON: Version = (3, 11, 0);
 const RUST: Version = (1, 95, 0);
 
-/// Where the plugins run.
+/// The targets that plugins are compiled for.
 const WASM_TARGETS: [&str; 2] = ["wasm32-unknown-unknown", "wasm32-wasip2"];
 
 /// Checks the compiler and adds the Wasm targets that are missing.
@@ -22,10 +22,10 @@ pub(crate) fn rust() -> Result<()> {
     targets(&WASM_TARGETS)
 }
 
-/// Adds those of the compiler's targets that are missing.
+/// Adds the compiler's missing targets.
 pub(crate) fn targets(wanted: &[&str]) -> Result<()> {
-    // Not rustup's list: a distribution's compiler may bring the targets without rustup.
-    let sysroot = output("rustc", &["--print", "sysroot"]).ok_or_else(|| anyhow!("rustc doesn't tell its sysroot"))?;
+    // Don't rely on rustup's list: a distribution's compiler can include the targets without rustup.
+    let sysroot = output("rustc", &["--print", "sysroot"]).ok_or_else(|| anyhow!("rustc doesn't print its sysroot"))?;
     let libraries = Path::new(sysroot.trim()).join("lib/rustlib");
     let missing: Vec<_> = wanted.iter().copied().filter(|target| !libraries.join(target).exists()).collect();
     if missing.is_empty() {
@@ -33,7 +33,7 @@ pub(crate) fn targets(wanted: &[&str]) -> Result<()> {
     }
     if output("rustup", &["--version"]).is_none() {
         bail!(
-            "the Rust targets {} are missing, and there is no rustup to add them with: install them with your Rust",
+            "the Rust targets {} are missing, and rustup, which could add them, isn't installed: install them as you installed Rust",
             missing.join(" and ")
         );
     }
@@ -41,12 +41,12 @@ pub(crate) fn targets(wanted: &[&str]) -> Result<()> {
     Guarded::new("rustup")?.args(["target", "add"]).args(missing).succeed("adding the Rust targets (`rustup target add`)")
 }
 
-/// Checks Go, which builds the control plane and an example, and tells what it says of its version.
+/// Checks Go, which builds the control plane and an example, and returns the version that it prints.
 pub(crate) fn go() -> Result<String> {
     at_least("go", &["version"], "go version go", GO, "install it from https://go.dev/dl, or put it on the PATH")
 }
 
-/// Checks Node.js with npm, which build an example, and tells what it says of its version.
+/// Checks Node.js with npm, which build an example, and returns the version that it prints.
 pub(crate) fn node() -> Result<String> {
     let advice = "it builds the example plugin in JavaScript; install it from https://nodejs.org, or put it on the PATH";
     let said = at_least("node", &["--version"], "v", NODE, advice)?;
@@ -56,7 +56,7 @@ pub(crate) fn node() -> Result<String> {
     Ok(said)
 }
 
-/// Checks Python, which builds an example and installs the image's C compiler, and tells what it says of its version.
+/// Checks Python, which builds an example and installs the image's C compiler, and returns the version that it prints.
 pub(crate) fn python() -> Result<String> {
     let advice = "it builds the example plugin in Python, and installs the image's C compiler; install it, with its module venv, \
         from https://www.python.org, or put it on the PATH";
@@ -67,16 +67,16 @@ pub(crate) fn python() -> Result<String> {
     Ok(said)
 }
 
-/// Checks kubectl, with which the demo and the tests look at the cluster as a user does.
+/// Checks kubectl, with which the demo and the tests inspect the cluster as a user does.
 pub(crate) fn kubectl() -> Result<String> {
-    let advice = "install it as https://kubernetes.io/docs/tasks/tools says, or put it on the PATH";
+    let advice = "install it as described at https://kubernetes.io/docs/tasks/tools, or put it on the PATH";
     at_least("kubectl", &["version", "--client", "-o", "json"], "\"gitVersion\": \"v", KUBECTL, advice)
 }
 
 /// Prometheus, and promtool, which checks the alerts.
 const PROMETHEUS: [&str; 2] = ["prometheus", "promtool"];
 
-/// Puts Prometheus' programs into a folder: those of the PATH, or of Debian's package.
+/// Puts Prometheus's programs into a folder, from the PATH or from Debian's package.
 pub(crate) fn prometheus(folder: &Path) -> Result<()> {
     if PROMETHEUS.iter().all(|program| folder.join(program).exists()) {
         return Ok(());
@@ -92,13 +92,13 @@ pub(crate) fn prometheus(folder: &Path) -> Result<()> {
         }
         return Ok(());
     }
-    println!("getting Prometheus from Debian's package prometheus");
+    println!("downloading Prometheus from Debian's package prometheus");
     let place = folder.join("prometheus-package");
     fs::create_dir_all(&place)?;
     let advice =
         "prometheus and promtool are needed: install them (Debian and Ubuntu have them in the package prometheus), or put them on the PATH";
     let download = || Guarded::new("apt-get")?.args(["download", "prometheus"]).dir(&place).succeed(advice);
-    // The lists of a machine that is new may be empty.
+    // apt's package lists can be empty on a new machine.
     download().or_else(|_| Guarded::new("apt-get")?.args(["update", "--quiet=2"]).succeed(advice).and_then(|()| download()))?;
     let package =
         fs::read_dir(&place)?.filter_map(Result::ok).map(|entry| entry.path()).find(|path| path.extension() == Some("deb".as_ref()));
@@ -107,10 +107,10 @@ pub(crate) fn prometheus(folder: &Path) -> Result<()> {
     for program in PROMETHEUS {
         fs::rename(place.join("usr/bin").join(program), folder.join(program)).context(advice)?;
     }
-    fs::remove_dir_all(place).context("removing what isn't needed of Debian's package")
+    fs::remove_dir_all(place).context("removing the rest of Debian's package")
 }
 
-/// What a program prints, if it succeeds.
+/// The output of a program, if it succeeds.
 pub(crate) fn output(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
@@ -124,11 +124,11 @@ fn at_least(program: &str, args: &[&str], before: &str, wanted: Version, advice:
     match version(&said, before) {
         Some(found) if found >= wanted => Ok(said),
         Some((a, b, c)) => bail!("{program} {major}.{minor}.{patch} or newer is needed, and {a}.{b}.{c} is on the PATH: {advice}"),
-        None => bail!("`{program} {}` doesn't tell a version: {advice}", args.join(" ")),
+        None => bail!("`{program} {}` prints no version: {advice}", args.join(" ")),
     }
 }
 
-/// The 1.26.8 of a text such as `go version go1.26.8 linux/amd64`.
+/// Finds the version in a text: 1.26.8 in `go version go1.26.8 linux/amd64`.
 fn version(said: &str, before: &str) -> Option<Version> {
     let (_, rest) = said.split_once(before)?;
     let mut numbers = rest.split(|c: char| !c.is_ascii_digit()).map(str::parse);

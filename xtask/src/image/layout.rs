@@ -1,4 +1,4 @@
-//! Layers, configurations and indexes of an OCI image layout, in bytes that depend on nothing but their content.
+//! Layers, configurations and indexes of an OCI image layout, in bytes that depend only on their content.
 
 use super::{Commit, Platform};
 use anyhow::{Context, Result};
@@ -16,12 +16,12 @@ const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// Who the host is in its container, as `deploy/host/deployment.yaml` has it.
+/// The host's user in its container, the same as in `deploy/host/deployment.yaml`.
 pub(crate) const USER: &str = "65532:65532";
 
 /// One file or folder of a layer.
 pub(crate) struct Entry<'a> {
-    /// Without a slash at its begin.
+    /// Without a leading slash.
     pub(crate) path: &'a str,
     pub(crate) mode: u32,
     /// None for a folder.
@@ -38,7 +38,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// A compressed archive, and the digest of what is compressed.
+/// A compressed archive, and the digest of the uncompressed one.
 pub(crate) struct Layer {
     what: &'static str,
     compressed: Vec<u8>,
@@ -46,7 +46,7 @@ pub(crate) struct Layer {
 }
 
 impl Layer {
-    /// Packs the entries in the order of their paths, without times and owners.
+    /// Packs the entries in the order of their paths, without times or owners.
     pub(crate) fn new(what: &'static str, mut entries: Vec<Entry<'_>>) -> Result<Self> {
         entries.sort_by_key(|entry| entry.path);
         let mut archive = tar::Builder::new(Vec::new());
@@ -62,20 +62,20 @@ impl Layer {
             archive.append_data(&mut header, entry.path, content).with_context(|| format!("packing {}", entry.path))?;
         }
         let archive = archive.into_inner()?;
-        // Neither a time nor a file's name, and 255 stands for an unknown operating system.
+        // Write no time and no file name; 255 means an unknown operating system.
         let mut gzip = GzBuilder::new().mtime(0).operating_system(255).write(Vec::new(), Compression::new(9));
         gzip.write_all(&archive)?;
         Ok(Self { what, compressed: gzip.finish()?, diff_id: digest(&archive) })
     }
 }
 
-/// What a manifest or an index says about a blob.
+/// The entry of a blob in a manifest or an index.
 #[derive(Clone)]
 pub(crate) struct Descriptor {
     media_type: &'static str,
     pub(crate) digest: String,
     size: usize,
-    /// With those of what it refers to.
+    /// The size including the blobs that this one refers to.
     pub(crate) total: usize,
     more: Map<String, Value>,
 }
@@ -101,7 +101,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// An empty one, in the place of what is there.
+    /// Creates an empty layout, and deletes an existing one.
     pub(crate) fn new(folder: &Path) -> Result<Self> {
         if folder.exists() {
             fs::remove_dir_all(folder).with_context(|| format!("clearing {}", folder.display()))?;
@@ -111,7 +111,7 @@ impl Layout {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// Adds the image of one platform, and tells about its manifest.
+    /// Adds the image of one platform, and returns the entry of its manifest.
     pub(crate) fn add(&self, platform: &Platform, layers: &[&Layer], commit: &Commit) -> Result<Descriptor> {
         let config = json!({
             "created": commit.created,
@@ -138,7 +138,7 @@ impl Layout {
         Ok(manifest.with("platform", json!({"architecture": platform.architecture, "os": "linux"})))
     }
 
-    /// Makes one image of those of the platforms, under a tag, and tells about it.
+    /// Combines the images of the platforms into one image with a tag, and returns its entry.
     pub(crate) fn finish(&self, manifests: &[Descriptor], tag: &str, commit: &Commit) -> Result<Descriptor> {
         let index = json!({
             "schemaVersion": 2,
@@ -153,7 +153,7 @@ impl Layout {
         Ok(index)
     }
 
-    /// Packs the whole layout.
+    /// Packs the whole layout into a tar archive.
     pub(crate) fn pack(&self, to: &Path) -> Result<()> {
         let file = BufWriter::new(File::create(to).with_context(|| format!("writing {}", to.display()))?);
         let mut archive = tar::Builder::new(file);

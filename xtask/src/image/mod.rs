@@ -21,7 +21,7 @@ use toolchain::Toolchain;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Builds only for this platform. The image's digest is then another one.
+    /// Builds only for this platform. The image then has a different digest.
     #[arg(long, value_name = "PLATFORM", value_parser = Platform::parse)]
     platform: Option<&'static Platform>,
     /// Builds for all platforms and tries the images, as `cargo xtask test --full` does.
@@ -29,14 +29,14 @@ pub(crate) struct Args {
     trial: bool,
 }
 
-/// What an image is built for.
+/// A platform that images are built for.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Platform {
-    /// In the words of OCI.
+    /// OCI's name of the processor.
     architecture: &'static str,
-    /// In Rust's words, which are also QEMU's.
+    /// Rust's name of the processor, which is also QEMU's.
     cpu: &'static str,
-    /// The number of the processor in an ELF file, as binfmt_misc has it.
+    /// The processor's number in an ELF file, as binfmt_misc expects it.
     elf_machine: &'static str,
     target: &'static str,
 }
@@ -49,7 +49,7 @@ const PLATFORMS: [Platform; 2] = [
 impl Platform {
     fn parse(name: &str) -> Result<&'static Self, String> {
         let known = PLATFORMS.iter().find(|platform| name == platform.name());
-        known.ok_or_else(|| format!("it is one of {}", PLATFORMS.iter().map(Self::name).collect::<Vec<_>>().join(", ")))
+        known.ok_or_else(|| format!("specify one of {}", PLATFORMS.iter().map(Self::name).collect::<Vec<_>>().join(", ")))
     }
 
     fn name(&self) -> String {
@@ -57,11 +57,11 @@ impl Platform {
     }
 }
 
-/// What an image is built from.
+/// The commit that an image is built from.
 pub(crate) struct Commit {
-    /// With `-dirty` if the tree has changes that aren't committed.
+    /// With `-dirty` if the tree has uncommitted changes.
     revision: String,
-    /// Since 1970, and in words.
+    /// Since 1970; `created` is the same time as text.
     seconds: i64,
     created: String,
     dirty: bool,
@@ -72,7 +72,7 @@ impl Commit {
         let described = git(&["log", "-1", "--format=%H %ct %cd", "--date=format-local:%Y-%m-%dT%H:%M:%SZ"])?;
         let mut words = described.split_whitespace();
         let (Some(hash), Some(seconds), Some(created)) = (words.next(), words.next(), words.next()) else {
-            bail!("git doesn't tell the commit: {described}");
+            bail!("git prints no commit: {described}");
         };
         let dirty = !git(&["status", "--porcelain"])?.is_empty();
         let revision = if dirty { format!("{hash}-dirty") } else { hash.to_owned() };
@@ -91,7 +91,7 @@ impl Commit {
     }
 }
 
-/// That of the whole workspace; also the image's tag.
+/// The version of the whole workspace, which is also the image's tag.
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const PASSWD: &[u8] = b"root:x:0:0:root:/:/sbin/nologin\npointsman:x:65532:65532:pointsman:/:/sbin/nologin\n";
@@ -99,7 +99,7 @@ const GROUP: &[u8] = b"root:x:0:\npointsman:x:65532:\n";
 
 /// Built images.
 pub(crate) struct Image {
-    /// The layout as a folder, and packed.
+    /// The layout; `archive` is the same layout, packed.
     folder: PathBuf,
     archive: PathBuf,
     whole: Descriptor,
@@ -122,17 +122,17 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     println!("image        {}  revision {}", image.whole.digest, commit.revision);
     let (folder, archive) = (place(&image.folder), place(&image.archive));
-    println!("\nIt is in {folder}, and packed in {archive}. Push it, then name it to Helm or to kustomize (docs/install.md):");
+    println!("\nThe image is in {folder}, and packed in {archive}. Push it, then set it in Helm or kustomize (docs/install.md):");
     println!("  skopeo copy --all oci:{folder}:{VERSION} docker://registry.example.com/pointsman:{VERSION}");
     Ok(())
 }
 
-/// Builds the images of these platforms, and tells by what.
+/// Builds the images for these platforms, and returns them with the toolchain.
 fn build(platforms: &[&'static Platform], commit: &Commit) -> Result<(Toolchain, Image)> {
     let home = std::path::absolute(target_dir().join("image"))?;
     let _lock = build::lock(&home, "the image")?;
     if commit.dirty {
-        eprintln!("warning: the tree has changes that aren't committed: the image is marked as dirty, and nobody can build it again");
+        eprintln!("warning: the tree has uncommitted changes: the image is marked as dirty, and nobody can reproduce it");
     }
     let targets: Vec<_> = platforms.iter().map(|platform| platform.target).collect();
     let toolchain = Toolchain::install(&home.join("tools"), &targets)?;
@@ -146,7 +146,7 @@ fn build(platforms: &[&'static Platform], commit: &Commit) -> Result<(Toolchain,
             Entry::file("etc/group", 0o644, GROUP),
             Entry::file("etc/passwd", 0o644, PASSWD),
             Entry::file("usr/share/doc/pointsman/LICENSE", 0o644, &license),
-            // For who runs the image by hand. In a cluster the root is read-only, and the cache is a volume.
+            // For users who run the image manually. In a cluster the root is read-only, and the cache is a volume.
             Entry::folder("tmp/", 0o1777),
         ],
     )?;
@@ -168,14 +168,14 @@ fn build(platforms: &[&'static Platform], commit: &Commit) -> Result<(Toolchain,
     Ok((toolchain, Image { folder, archive, whole, platforms: built }))
 }
 
-/// The files that git knows, as they are in the tree.
+/// The files that git tracks, if they exist in the tree.
 fn tracked_files() -> Result<Vec<PathBuf>> {
     let listed = git(&["ls-files", "-z"])?;
     Ok(listed.split('\0').filter(|file| !file.is_empty()).map(PathBuf::from).filter(|file| workspace().join(file).exists()).collect())
 }
 
 fn git(args: &[&str]) -> Result<String> {
-    let advice = "git is needed, and a clone: the commit is what the image is named by";
+    let advice = "git and a clone are needed: the image is labelled with the commit";
     let output = Command::new("git").args(args).env("TZ", "UTC").current_dir(workspace()).output().context(advice)?;
     if !output.status.success() {
         bail!("{advice} (`git {}`: {})", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
@@ -183,7 +183,7 @@ fn git(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
 }
 
-/// In the megabytes of registries.
+/// In decimal megabytes, as registries show sizes.
 fn megabytes(bytes: usize) -> String {
     format!("{}.{} MB", bytes / 1_000_000, bytes / 100_000 % 10)
 }

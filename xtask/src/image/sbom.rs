@@ -1,4 +1,4 @@
-//! The list of all crates in a binary, as CycloneDX, by cargo-cyclonedx.
+//! Lists all crates in a binary, as CycloneDX, with cargo-cyclonedx.
 
 use super::{Commit, tracked_files};
 use crate::{build, guard::Guarded};
@@ -12,10 +12,10 @@ use std::{
     process::Command,
 };
 
-/// Another version could list the same crates in other bytes, which would change the image's digest.
+/// Another version could write the same crates as different bytes, which would change the image's digest.
 const VERSION: &str = "0.5.9";
 
-/// What the host's build compiles to WebAssembly and embeds (`host/sandbox/build.rs`): cargo knows of no dependency there.
+/// The plugins that the host's build compiles to WebAssembly and embeds (`host/sandbox/build.rs`). Cargo doesn't see them as dependencies.
 const EMBEDDED: [&str; 5] = ["cel", "metadata-propagation", "pod-templating", "runtime-selection", "scheduling-scoring"];
 
 /// The package that embeds them.
@@ -23,7 +23,7 @@ const EMBEDDED_BY: &str = "pointsman-sandbox";
 
 const FILE: &str = "bill-of-materials";
 
-/// cargo-cyclonedx, and a copy of the workspace beside whose manifests it writes.
+/// cargo-cyclonedx, and a copy of the workspace: the tool writes its lists next to the manifests.
 pub(crate) struct Generator {
     program: PathBuf,
     source: PathBuf,
@@ -43,7 +43,7 @@ impl Generator {
         if source.exists() {
             fs::remove_dir_all(&source).with_context(|| format!("clearing {}", source.display()))?;
         }
-        // Cargo reads the manifests, and wants the sources that they name to exist.
+        // Cargo reads the manifests, and requires the source files that they name.
         for file in
             tracked_files()?.iter().filter(|file| file.extension().is_some_and(|kind| kind == "toml" || kind == "lock" || kind == "rs"))
         {
@@ -54,7 +54,7 @@ impl Generator {
         Ok(Self { program, source })
     }
 
-    /// What the host for a target contains, with what is embedded in it.
+    /// Lists the crates of the host for a target, including those of the embedded plugins.
     pub(crate) fn list(&self, target: &str, commit: &Commit) -> Result<Vec<u8>> {
         self.run(target, commit)?;
         let mut host = self.read("host")?;
@@ -66,12 +66,12 @@ impl Generator {
     }
 
     fn run(&self, target: &str, commit: &Commit) -> Result<()> {
-        // Its warnings are about crates that name their licences in an old way.
+        // The tool warns about crates with an outdated notation of their licence: `-qq` hides this.
         let command = Guarded::new(&self.program)?
             .args(["cyclonedx", "-qq", "--format", "json", "--spec-version", "1.5", "--no-build-deps"])
             .args(["--target", target, "--override-filename", FILE])
             .dir(&self.source)
-            // Instead of the time and a random number.
+            // Otherwise the list contains the current time and a random number.
             .env("SOURCE_DATE_EPOCH", commit.seconds.to_string());
         command.succeed(&format!("listing the crates for {target}"))
     }
@@ -84,7 +84,7 @@ impl Generator {
     }
 }
 
-/// Adds a list to that of the host, as a dependency of the package that embeds it.
+/// Adds the list of an embedded plugin to the host's, as a dependency of the package that embeds it.
 fn embed(host: &mut Value, mut embedded: Value) -> Result<()> {
     let root = embedded["metadata"]["component"].take();
     let reference = root["bom-ref"].clone();
@@ -97,7 +97,7 @@ fn embed(host: &mut Value, mut embedded: Value) -> Result<()> {
 
     let mut dependencies = by_name(host["dependencies"].take(), "ref");
     for (name, dependency) in by_name(embedded["dependencies"].take(), "ref") {
-        // A crate may need others in WebAssembly than natively.
+        // A crate may have other dependencies in WebAssembly than in the host.
         let known = dependencies.entry(name).or_insert_with(|| json!({"ref": dependency["ref"]}));
         depend(known, dependency["dependsOn"].as_array().into_iter().flatten().cloned());
     }

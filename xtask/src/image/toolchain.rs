@@ -1,4 +1,4 @@
-//! Builds for musl: a C compiler for the crates that contain C, and no path of this machine in the outcome.
+//! Builds for musl: with a C compiler for the crates that contain C, and without any path of this machine in the outcome.
 
 use crate::{build, guard::Guarded, tools};
 use anyhow::{Context, Result, anyhow, bail};
@@ -9,26 +9,26 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Zig at a fixed version, as PyPI has it: a C compiler for all targets with musl's headers, whose output is the same everywhere.
+/// Zig at a fixed version, from PyPI: a C compiler for all targets with musl's headers, whose output is the same everywhere.
 const ZIG: &str = "xtask/src/image/requirements.txt";
 
-/// The linker, which Rust brings for its own targets.
+/// The linker, which Rust includes for its own targets.
 const LINKER: &str = "rust-lld";
 
-/// In KiB: what mimalloc reserves at once. By default it is 1 GiB, which a process that limits its own address space to less would have
-/// in spite of that.
+/// The memory that mimalloc reserves at once, in KiB. The default is 1 GiB, which a process would hold even if it limits its own address
+/// space to less.
 const RESERVED: &str = "-DMI_DEFAULT_ARENA_RESERVE=65536L";
 
-/// What builds for musl.
+/// The tools that build for musl.
 pub(crate) struct Toolchain {
     folder: PathBuf,
     zig: PathBuf,
-    /// Folders of this machine, and their names in what is built. Of those that fit rustc takes the last.
+    /// Folders of this machine, and their names in the built files. If several match, rustc uses the last.
     renamed: Vec<(PathBuf, String)>,
 }
 
 impl Toolchain {
-    /// Adds the targets to Rust, and installs Zig below `folder` unless it is there.
+    /// Adds the targets to Rust, and installs Zig below `folder` unless it is already there.
     pub(crate) fn install(folder: &Path, targets: &[&str]) -> Result<Self> {
         tools::targets(targets)?;
         let zig = folder.join("zig/ziglang/zig");
@@ -36,7 +36,7 @@ impl Toolchain {
         let also = fs::read_to_string(&requirements).with_context(|| format!("reading {}", requirements.display()))?;
         build::Sources { folders: &[], also: &also }.unless_built(&folder.join("zig-stamp"), &[&zig], || {
             tools::python()?;
-            println!("installing Zig, which compiles what is C");
+            println!("installing Zig, which compiles the C code");
             let (venv, packages) = (folder.join("venv"), folder.join("zig"));
             let create = Guarded::new("python3")?.args(["-m", "venv", "--clear"]).args([&venv]);
             build::logged(folder, "a virtual environment for pip", create)?;
@@ -51,13 +51,13 @@ impl Toolchain {
         Ok(toolchain)
     }
 
-    /// `cargo` with what it needs for a target.
+    /// `cargo` with the settings for a target.
     pub(crate) fn cargo(&self, target: &str, args: &[&str]) -> Result<Guarded> {
         let (lower, upper) = (target.replace('-', "_"), target.replace('-', "_").to_uppercase());
         let cache = self.folder.join("zig-cache");
         let cargo = build::cargo(args)?
             .args(["--locked", "--target", target])
-            // Empty, they win over those of a configuration file.
+            // Even empty variables take precedence over a configuration file.
             .env("CARGO_ENCODED_RUSTFLAGS", "")
             .env("RUSTC_WORKSPACE_WRAPPER", "")
             .env("RUSTC_WRAPPER", self.rustc())
@@ -67,13 +67,13 @@ impl Toolchain {
             .env(&format!("CFLAGS_{lower}"), RESERVED)
             .env("ZIG_GLOBAL_CACHE_DIR", &cache)
             .env("ZIG_LOCAL_CACHE_DIR", &cache)
-            // mimalloc contains the time of its compilation. The commit's would depend on what was built before: neither cargo nor Zig compiles
-            // it again for another time.
+            // mimalloc contains the time of its compilation. With the commit's time, the result would depend on earlier builds: neither
+            // cargo nor Zig compiles it again when the time changes.
             .env("SOURCE_DATE_EPOCH", "0");
         Ok(cargo)
     }
 
-    /// Builds the host for a target, and tells what is in the file.
+    /// Builds the host for a target, and returns the content of the file.
     pub(crate) fn host(&self, target: &str) -> Result<Vec<u8>> {
         self.cargo(target, &["build", "--profile", "dist", "--package", "pointsman", "--bin", "pointsman"])?
             .succeed(&format!("building the host for {target}"))?;
@@ -93,14 +93,15 @@ impl Toolchain {
         self.folder.join("rustc-without-paths")
     }
 
-    /// The compiler, with names of its own for the folders of this machine. Cargo doesn't know: it would name the folders of build scripts,
-    /// some of which are in the binary, by a digest of the flags.
+    /// Writes a wrapper of rustc that renames the folders of this machine. Cargo must not see these flags: it would put a digest of them
+    /// into the names of the build scripts' folders, some of which are in the binary.
     fn write_rustc(&self) -> Result<()> {
         let flags: Vec<_> = self.renamed.iter().map(|(from, to)| format!("'--remap-path-prefix={}={to}'", from.display())).collect();
         write_program(&self.rustc(), &format!("#!/bin/sh\nexec \"$@\" {}\n", flags.join(" ")))
     }
 
-    /// Programs as crates call them. The flag by which they name the target to clang is in Rust's words; Zig has others.
+    /// Writes the programs that crates call. Crates specify the target for clang in a flag, with Rust's name of it. Zig has other names, so
+    /// the wrapper replaces the flag.
     fn write_wrappers(&self, target: &str) -> Result<()> {
         let architecture = target.split('-').next().unwrap_or(target);
         let zig = self.zig.display();
@@ -119,7 +120,7 @@ pub(crate) fn write_program(file: &Path, script: &str) -> Result<()> {
     fs::set_permissions(file, fs::Permissions::from_mode(0o755)).with_context(|| format!("making {} a program", file.display()))
 }
 
-/// The more special ones come after the others, as in `host/sandbox/build.rs`.
+/// The more specific folders come after the others, as in `host/sandbox/build.rs`.
 fn renamed() -> Result<Vec<(PathBuf, String)>> {
     let ask = |args: &[&str]| tools::output("rustc", args).ok_or_else(|| anyhow!("`rustc {}` fails", args.join(" ")));
     let sources = Path::new(ask(&["--print", "sysroot"])?.trim()).join("lib/rustlib/src/rust");
@@ -132,7 +133,7 @@ fn renamed() -> Result<Vec<(PathBuf, String)>> {
     ];
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")));
     if let Some(home) = home {
-        // Their names differ where a mirror stands in for crates.io.
+        // The name of a registry's folder is different if a mirror replaces crates.io.
         let registries = fs::read_dir(home.join("registry/src")).into_iter().flatten().flatten();
         renamed.push((home, "/cargo".to_owned()));
         renamed.extend(registries.map(|registry| (registry.path(), "/crates".to_owned())));
@@ -140,7 +141,7 @@ fn renamed() -> Result<Vec<(PathBuf, String)>> {
     Ok(renamed)
 }
 
-/// The first of the paths that is in there.
+/// The path that occurs first in the binary.
 fn find_path<'p>(binary: &[u8], mut paths: impl Iterator<Item = &'p Path> + Clone) -> Option<&'p Path> {
     let known: Vec<&[u8]> = paths.clone().map(|path| path.as_os_str().as_encoded_bytes()).collect();
     let slashes = binary.iter().enumerate().filter(|(_, byte)| **byte == b'/');

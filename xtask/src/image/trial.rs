@@ -1,4 +1,4 @@
-//! Tries the images: other programs read them, the one for this machine's processor runs in a container, and QEMU runs the other.
+//! Tries the images: skopeo reads them, the one for this machine's processor runs in a container, and QEMU runs the other.
 
 use super::{
     Commit, Image, PLATFORMS, Platform, VERSION, build,
@@ -17,20 +17,20 @@ use std::{
     process::{Command, Output},
 };
 
-/// How large an image may be, compressed.
+/// The maximum size of an image in bytes, compressed.
 const MAX_SIZE: usize = 60_000_000;
 
-/// What the container has in the place of the Deployment's volume.
+/// The path of the cache in the container, a volume in the Deployment.
 const CACHE: &str = "/cache";
 
 const RUNS_CONTAINERS: bool = cfg!(target_os = "linux");
 
 const SAMPLE: &str = "deploy/sample.yaml";
 
-/// The packages whose tests QEMU runs: the sandbox, and the planning that calls it.
+/// The packages whose tests run in QEMU: the sandbox, and the planner, which calls it.
 const TESTED: [&str; 2] = ["pointsman-sandbox", "pointsman-core"];
 
-/// Checks the programs that the trial needs, before anything long is begun.
+/// Checks the programs that the trial needs, before any long step.
 pub(crate) fn require_tools() -> Result<()> {
     if !RUNS_CONTAINERS {
         return Ok(());
@@ -40,7 +40,7 @@ pub(crate) fn require_tools() -> Result<()> {
         emulators.chain(["skopeo".to_owned(), "podman".to_owned()]).filter(|name| tools::output(name, &["--version"]).is_none()).collect();
     if !missing.is_empty() {
         bail!(
-            "{} can't be run, and {} needed to try the image: install what is missing (Debian and Ubuntu: `apt-get install \
+            "{} can't be run, and {} needed to try the image: install the missing programs (Debian and Ubuntu: `apt-get install \
              --no-install-recommends skopeo podman runc qemu-user`), or put it on the PATH",
             missing.join(", "),
             if missing.len() == 1 { "is" } else { "are" }
@@ -52,7 +52,7 @@ pub(crate) fn require_tools() -> Result<()> {
 /// Builds the images and tries them.
 pub(crate) fn trial() -> Result<()> {
     if !RUNS_CONTAINERS {
-        println!("  not tried: this needs Linux");
+        println!("  not tried: the trial needs Linux");
         return Ok(());
     }
     let (toolchain, image) = build(&PLATFORMS.iter().collect::<Vec<_>>(), &Commit::head()?)?;
@@ -83,7 +83,7 @@ impl Platform {
     }
 }
 
-/// Copying compares all digests and sizes.
+/// Copies the image, which checks all digests and sizes, and reads each platform's configuration.
 fn read_by_skopeo(image: &Image) -> Result<()> {
     let copied = target_dir().join("image/copied");
     if copied.exists() {
@@ -93,7 +93,7 @@ fn read_by_skopeo(image: &Image) -> Result<()> {
     Guarded::new("skopeo")?.args(["copy", "--quiet", "--all", &from, &to]).succeed("copying the image with skopeo")?;
     let index: Value = serde_json::from_slice(&fs::read(copied.join("index.json"))?)?;
     if index["manifests"][0]["digest"] != image.whole.digest {
-        bail!("skopeo has copied {} as {}", image.whole.digest, index["manifests"][0]["digest"]);
+        bail!("skopeo copied {} as {}", image.whole.digest, index["manifests"][0]["digest"]);
     }
     for (platform, _) in &image.platforms {
         let mut inspect = Command::new("skopeo");
@@ -102,7 +102,7 @@ fn read_by_skopeo(image: &Image) -> Result<()> {
         let config: Value = serde_json::from_str(&stdout_text(inspect.arg(packed), "skopeo")?)?;
         let start = &config["config"];
         if config["architecture"] != platform.architecture || start["Entrypoint"][0] != "/pointsman" || start["User"] != USER {
-            bail!("skopeo reads another configuration for {}: {config}", platform.name());
+            bail!("skopeo reads an unexpected configuration for {}: {config}", platform.name());
         }
     }
     fs::remove_dir_all(&copied)?;
@@ -110,7 +110,7 @@ fn read_by_skopeo(image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Puts the root file system of a platform's image into a folder.
+/// Unpacks the root file system of a platform's image into a folder.
 fn unpack(image: &Image, platform: &Platform, manifest: &Descriptor) -> Result<PathBuf> {
     let root = target_dir().join("image").join(format!("root-{}", platform.architecture));
     if root.exists() {
@@ -125,7 +125,7 @@ fn unpack(image: &Image, platform: &Platform, manifest: &Descriptor) -> Result<P
     Ok(root)
 }
 
-/// Runs the host as the Deployment does: its own user, a read-only root, no capabilities, and a volume for the cache.
+/// Runs the host as the Deployment does: with its own user, a read-only root, no capabilities, and a volume for the cache.
 fn in_container(image: &Image, root: &Path, expected: &str) -> Result<()> {
     let podman = Podman::new()?;
     let how = match podman.start(image) {
@@ -138,7 +138,7 @@ fn in_container(image: &Image, root: &Path, expected: &str) -> Result<()> {
             fs::create_dir_all(root.join("proc"))?;
             fs::create_dir_all(root.join(&CACHE[1..]))?;
             fs::create_dir_all(root.join("samples"))?;
-            try_host(|args| changed_root(root, args), expected).context("neither a container nor a changed root starts the host")?;
+            try_host(|args| changed_root(root, args), expected).context("the host starts neither in a container nor in a changed root")?;
             "in a changed root (chroot), without a container".to_owned()
         }
     };
@@ -146,28 +146,28 @@ fn in_container(image: &Image, root: &Path, expected: &str) -> Result<()> {
     Ok(())
 }
 
-/// What each image must do. `sample` in the arguments stands for the folder of the samples.
+/// Checks what each image must be able to do. The paths in the arguments are the container's: `/samples` is the folder `deploy`.
 fn try_host(host: impl Fn(&[&str]) -> Command, expected: &str) -> Result<()> {
     let version = stdout_text(&mut host(&["--version"]), "pointsman --version")?;
     if version.trim() != format!("pointsman {VERSION}") {
         bail!("`pointsman --version` prints {version}");
     }
     stdout_text(&mut host(&["controller", "--help"]), "pointsman controller --help")?;
-    // It compiles the built-in policies in processes of its own.
+    // This compiles the built-in policies in separate processes.
     let plan = stdout_text(&mut host(&["render", "-f", "/samples/sample.yaml", "--cache", "/cache/plugins"]), "pointsman render")?;
     if plan != expected {
-        bail!("`pointsman render` of {SAMPLE} differs from what this machine's own host renders");
+        bail!("`pointsman render` of {SAMPLE} differs from the output of this machine's own host");
     }
     Ok(())
 }
 
-/// podman with a storage of its own.
+/// podman with its own storage.
 struct Podman {
-    /// Its path must be short.
+    /// This path must be short.
     storage: PathBuf,
 }
 
-/// An image that podman has, and by which runtime it starts.
+/// An image that podman has loaded, and the runtime that starts it.
 struct Container<'p> {
     podman: &'p Podman,
     runtime: Option<&'static str>,
@@ -189,7 +189,7 @@ impl Podman {
         command
     }
 
-    /// Loads the image, and finds a runtime that starts it: some don't know the control groups of older machines.
+    /// Loads the image, and finds a runtime that starts it: some don't support the control groups of older machines.
     fn start(&self, image: &Image) -> Result<Container<'_>> {
         let pulled =
             stdout_text(self.command().args(["pull", "--quiet", &format!("oci:{}:{VERSION}", image.folder.display())]), "podman pull")?;
@@ -199,7 +199,7 @@ impl Podman {
             container.runtime = runtime;
             match stdout_text(&mut container.command(&["--version"]), runtime.unwrap_or("podman's own runtime")) {
                 Ok(_) => {
-                    container.how = format!("in a container of podman's ({})", runtime.unwrap_or("its own runtime"));
+                    container.how = format!("in a podman container ({})", runtime.unwrap_or("the default runtime"));
                     return Ok(container);
                 }
                 Err(error) => errors.push(format!("{error:#}")),
@@ -224,7 +224,7 @@ impl Container<'_> {
         }
         command.args(["run", "--rm", "--network", "none", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all"]);
         command.args(["--security-opt", "no-new-privileges", "--tmpfs", &format!("{CACHE}:mode=1777")]);
-        // podman's own limits may be higher than those of who runs it.
+        // podman's default limits may exceed those of the user who runs it.
         command.args(["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]);
         command.arg("--volume").arg(format!("{}:/samples:ro", workspace().join("deploy").display()));
         command.arg(&self.id).args(args);
@@ -232,7 +232,7 @@ impl Container<'_> {
     }
 }
 
-/// The same without a container, which needs root.
+/// Runs the host without a container, which needs root.
 fn changed_root(root: &Path, args: &[&str]) -> Command {
     const SCRIPT: &str = "root=$1 samples=$2; shift 2
         mount --bind \"$root\" \"$root\" && mount -o remount,bind,ro \"$root\" &&
@@ -245,13 +245,13 @@ fn changed_root(root: &Path, args: &[&str]) -> Command {
     command
 }
 
-/// Runs the host for another processor, and the tests of its sandbox and its planning, by QEMU.
+/// Runs the host for another processor in QEMU, and the tests of its sandbox and its planning.
 fn emulated(toolchain: &Toolchain, platform: &Platform, root: &Path, expected: &str) -> Result<()> {
     let program = root.join("pointsman");
     let Some(runner) = runner(platform)? else {
         let version = stdout_text(Command::new(platform.emulator()).arg(program).arg("--version"), "pointsman --version")?;
         println!(
-            "  {} for {} runs by {}, but no policy and no test: this machine lets no program register an emulator in a user namespace",
+            "  {} for {} runs in {}, but no policy or test does: here a program can't register an emulator in a user namespace",
             version.trim(),
             platform.name(),
             platform.emulator()
@@ -273,7 +273,7 @@ fn emulated(toolchain: &Toolchain, platform: &Platform, root: &Path, expected: &
         command
     };
     try_host(host, expected).with_context(|| format!("the host for {}", platform.name()))?;
-    println!("  the host for {} runs by {}", platform.name(), platform.emulator());
+    println!("  the host for {} runs in {}", platform.name(), platform.emulator());
 
     let variable = format!("CARGO_TARGET_{}_RUNNER", platform.target.replace('-', "_").to_uppercase());
     let packages = TESTED.iter().flat_map(|package| ["--package", package]);
@@ -281,8 +281,8 @@ fn emulated(toolchain: &Toolchain, platform: &Platform, root: &Path, expected: &
     tests.succeed(&format!("a unit test for {}", platform.name()))
 }
 
-/// A program that runs others for a platform, with the processes that they start, if the kernel allows it: the emulator is registered
-/// in a user namespace, so the machine stays as it is.
+/// Writes a program that runs other programs for a platform, including the processes that they start. Returns None if the kernel doesn't
+/// allow that: the program registers the emulator in a user namespace, so that the machine stays unchanged.
 fn runner(platform: &Platform) -> Result<Option<PathBuf>> {
     const MAGIC: &str = r"\x7fELF\x02\x01\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x00";
     const MASK: &str = r"\xff\xff\xff\xff\xff\xff\xff\x00\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff";
