@@ -1,4 +1,4 @@
-//! What the API server refuses: counted by verb, resource and status code, and the rights that are missing by it.
+//! Requests that the API server refuses: counts by verb, resource and status code, and the rights that are missing.
 
 use crate::missing_rights::{MissingRights, Right};
 use http::{Method, Request, Response, StatusCode, Uri};
@@ -9,30 +9,30 @@ use prometheus_client::{
 };
 use std::{collections::BTreeSet, sync::Arc};
 
-/// Stands for the status code of a request without an answer.
+/// The status code of a request that got no response.
 const NO_ANSWER: &str = "no-answer";
 
-/// Stands for the resource of a request that is about none, such as for what there is.
+/// The resource of a request that isn't about a resource, such as discovery.
 const NO_RESOURCE: &str = "none";
 
-/// What came of the requests of a process that weren't answered as it wished.
+/// The failed requests of a process to the API server.
 #[derive(Debug)]
 pub struct ApiErrors {
     counts: Family<[(&'static str, String); 3], Counter>,
     rights: Arc<MissingRights>,
 }
 
-/// What a request is about.
+/// The right that a request needs, and the object it is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Target {
-    /// What it takes. The resource is empty if it is about none.
+    /// The right. Its resource is empty if the request isn't about one.
     right: Right,
     /// The name of the object, if it is about one.
     name: Option<String>,
 }
 
 impl Target {
-    /// Reads it as the API server does.
+    /// Parses a request as the API server does.
     fn from_request(method: &Method, uri: &Uri) -> Self {
         let mut parts = uri.path().split('/').filter(|part| !part.is_empty());
         let group = match parts.next() {
@@ -82,7 +82,7 @@ impl Target {
     }
 }
 
-/// Counts a request that ends without an answer, also one for which nobody waits any longer.
+/// Counts a request that ends without a response, including one whose caller no longer waits.
 struct Unanswered<'e> {
     errors: &'e ApiErrors,
     right: &'e Right,
@@ -98,7 +98,7 @@ impl Drop for Unanswered<'_> {
 }
 
 impl ApiErrors {
-    /// Nothing yet, of a host in a namespace that serves these, or all.
+    /// Creates an empty count for a host in the namespace `home` that serves these namespaces, or all if there are none.
     pub fn new(home: &str, served: BTreeSet<String>) -> Self {
         Self { counts: Family::default(), rights: Arc::new(MissingRights::new(home, served)) }
     }
@@ -120,13 +120,13 @@ impl ApiErrors {
         self.counts.get_or_create(&[("verb", right.verb.clone()), ("resource", resource), ("code", code)]).inc();
     }
 
-    /// Notes an answer.
+    /// Records a response.
     async fn note(&self, target: &Target, answer: Response<Body>) -> kube::Result<Response<Body>> {
         let code = answer.status();
         if code.is_client_error() || code.is_server_error() {
             self.count(&target.right, code.as_u16().to_string());
         }
-        // Rights come before everything but the token and how busy the API server is.
+        // The API server checks rights before everything except the token and its own load.
         if code.is_success() || matches!(code, StatusCode::NOT_FOUND | StatusCode::CONFLICT | StatusCode::UNPROCESSABLE_ENTITY) {
             self.rights.allowed(&target.right, code == StatusCode::CREATED);
         }
@@ -142,7 +142,7 @@ impl ApiErrors {
     }
 }
 
-/// A client whose failed requests are noted.
+/// Wraps a client so that its failed requests are recorded.
 pub fn observed(client: Client, errors: Arc<ApiErrors>) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |request: Request<Body>| {
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// Refuses pods for want of a right and Deployments by quota, knows no ConfigMap and answers everything else.
+    /// Refuses pods because of a missing right and Deployments because of a quota, has no ConfigMap, and serves everything else.
     async fn server(uri: Uri) -> impl IntoResponse {
         let refusal = |code: Code, message: &str| {
             let reason = if code == Code::NOT_FOUND { "NotFound" } else { "Forbidden" };

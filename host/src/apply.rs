@@ -1,4 +1,5 @@
-//! Carries plans out: the only writer. Everything goes by server-side apply under one field manager a kind, on the leader alone.
+//! Writes the plans to the cluster. This is the only writer. It uses server-side apply, with one field manager per kind, and only on the
+//! leader.
 
 mod error;
 mod labels;
@@ -42,27 +43,27 @@ use tracing::{
     field::{Empty, display},
 };
 
-/// How often the same plan is written over an object within so long, before somebody else must be at work.
+/// The maximum number of writes of the same plan over an object within [`OVERWRITE_WINDOW`]. More mean that another writer is at work.
 const MAX_OVERWRITES: u32 = 10;
 /// See [`MAX_OVERWRITES`].
 const OVERWRITE_WINDOW: Duration = Duration::from_mins(1);
 
-/// Whether an object is deleted before others are written. Autoscalers own replicas, which are taken back then.
+/// Whether an object is deleted before others are written. Autoscalers own replicas; deleting them first returns the replicas to us.
 fn goes_first(resource: &Resource) -> bool {
     [&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT].contains(&resource)
 }
 
-/// Whether an object goes with a workload: its controller has made it under the same name.
+/// Whether an object disappears with a workload: the workload's controller created it under the same name.
 fn goes_with(there: &ObjectText, workload: &OwnedObject) -> bool {
     let ObjectKey { resource, name, .. } = &workload.key;
     Workload::find(resource).is_some_and(|workload| workload.occupies_other_names)
         && there.owner_group_and_name().is_some_and(|(group, owner)| group == resource.group && owner == *name)
 }
 
-/// An object, and whether its status is meant.
+/// An object, and whether the write is to its status.
 type WriteTarget = (ObjectKey, bool);
 
-/// The plan's fingerprint, since when, how often.
+/// The plan's fingerprint, the start of the window, and the number of writes in it.
 type OverwriteCount = (u64, Instant, u32);
 
 /// The writer.
@@ -71,25 +72,25 @@ type OverwriteCount = (u64, Instant, u32);
 pub struct Applier {
     client: Client,
     shared: Shared,
-    /// What is remembered of each subject.
+    /// The memory of each subject.
     memories: Arc<Mutex<HashMap<ObjectKey, SubjectMemory>>>,
 }
 
-/// What is remembered of a subject and its objects.
+/// The writer's memory of a subject and its objects.
 #[derive(Default)]
 struct SubjectMemory {
-    /// What was written and yet came out otherwise (a webhook may insist on it, or a CRD drop a field): writing it once more
-    /// would only do so for ever. The fingerprints of what was planned and of what came of it.
+    /// Writes that the API server stored differently (a webhook may insist on a value, or a CRD may drop a field); repeating them would
+    /// never end. The value has the fingerprints of the planned and of the stored object.
     insisted: HashMap<WriteTarget, (u64, u64)>,
-    /// How often the same plan was written over an object.
+    /// The number of writes of the same plan over each object.
     healed: HashMap<ObjectKey, OverwriteCount>,
-    /// What was told of whom else works on it. It is told once: whoever takes it away again is at work himself.
+    /// The last contest that was reported. It is reported only once: whoever removes the report also writes the status.
     contest: Option<(String, String)>,
-    /// Those of the workloads taken over with it that are gone.
+    /// The adopted workloads that no longer exist.
     gone: HashSet<(String, ObjectKey)>,
 }
 
-/// The span of a request about an object. Its operation is a verb, or what of the object is written.
+/// The span of a request about an object. `operation` is a verb, or the part of the object that is written.
 pub fn request_span(operation: &'static str, object: &ObjectKey) -> Span {
     tracing::debug_span!(
         target: spans::TARGET, "request", otel.name = %format_args!("{operation} {}", object.resource.kind), otel.kind = "client", operation,
@@ -97,32 +98,32 @@ pub fn request_span(operation: &'static str, object: &ObjectKey) -> Span {
     )
 }
 
-/// What came of telling that a subject is contested.
+/// The outcome of reporting that a subject is contested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContestReport {
-    /// It stands in the status already.
+    /// The status already has the report.
     Before,
-    /// It does now.
+    /// The report was written now.
     Now,
-    /// It was told, and somebody has taken it away.
+    /// It was reported before, and another writer has removed it.
     TakenAway,
 }
 
 impl Applier {
-    /// A writer that puts what comes of its writes into the world. Its client is [`fenced`](crate::leader::fence::fenced).
+    /// Creates a writer that puts the results of its writes into the world. The client must be [`fenced`](crate::leader::fence::fenced).
     pub fn new(client: Client, shared: Shared) -> Self {
         Self { client, shared, memories: Arc::default() }
     }
 
-    /// Makes the subject's objects what is planned, and removes what isn't planned any more.
+    /// Brings the subject's objects to the plan, and deletes those that are no longer planned.
     pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object], keeps: &BTreeSet<ObjectKey>) -> Result<(), ApplyError> {
         let planned: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
-        // What somebody has copied from ours carries our labels and the service as its owner, but not our hand.
+        // A copy of one of our objects has our labels and the service as its owner, but not our field manager.
         let leaves = |child: &&Arc<OwnedObject>| child.ours() && !planned.contains(&child.key) && !keeps.contains(&child.key);
         let leaving: Vec<&OwnedObject> = snapshot.children.iter().filter(leaves).map(|child| &**child).collect();
         let manager = manager(snapshot.subject.key.resource.kind);
         self.check_adopted_workloads(snapshot).await?;
-        // All names first: where one of them is somebody else's, nothing is written and what runs goes on.
+        // Check all names first: if one of them belongs to somebody else, nothing is written and existing objects stay unchanged.
         let in_the_way = self.check_names(snapshot, objects, &leaving).await?;
         if let Some((object, workload)) = in_the_way.first() {
             for (_, workload) in in_the_way.iter().filter(|(_, workload)| !workload.deleting) {
@@ -145,7 +146,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Creates what has a name that no object has. What has it stays as it is, whoever made it: the watch tells whose it is.
+    /// Creates the objects whose names are free. An existing object stays unchanged, regardless of its owner: the watch shows whose it is.
     pub async fn create(&self, objects: &[Object]) -> Result<(), ApplyError> {
         for object in objects {
             self.create_object(object).await?;
@@ -169,7 +170,7 @@ impl Applier {
         }
     }
 
-    /// Deletes a subject whose time is over, with everything that was made for it.
+    /// Deletes an expired subject with all objects that were created for it.
     pub async fn delete_subject(&self, subject: &Subject) -> Result<(), ApplyError> {
         self.delete_by_uid(&subject.key, &subject.uid).await
     }
@@ -178,7 +179,7 @@ impl Applier {
         let key = &object.key;
         let live = snapshot.child(key.resource, &key.name);
         let Some(live) = live else {
-            // Not forced: what has come there meanwhile is somebody else's.
+            // Not forced: an object that appeared meanwhile belongs to somebody else.
             let made = self
                 .patch("create", key, manager, false, &object.written())
                 .await
@@ -187,7 +188,7 @@ impl Applier {
             return Ok(());
         };
         if live.deleting {
-            // When it is gone we are told, and make it anew.
+            // The watch reports when it is gone; then it is created again.
             return Ok(());
         }
         if live.settled(&object.body, object.fingerprint)
@@ -197,7 +198,8 @@ impl Applier {
         }
         self.contested(&snapshot.subject.key, object).await?;
         if object.yields_replicas && live.observed.replicas_ours {
-            // Were it only left out, it would fall back to its default. So another owner holds it until the autoscaler takes it.
+            // If the field were only left out, it would fall back to its default. So another field manager owns it until the autoscaler
+            // takes it.
             let held = json!({
                 "apiVersion": key.resource.api_version(), "kind": key.resource.kind,
                 "metadata": {"name": key.name, "namespace": key.namespace, "uid": live.uid}, "spec": {"replicas": live.observed.replicas},
@@ -205,7 +207,7 @@ impl Applier {
             let owner = format!("{manager}.replicas");
             self.patch("update", key, &owner, true, &held).await.map_err(|error| api_error(key, &error))?;
         }
-        // Forced, so only over the object that is known: with its uid the API server refuses another that has come in its place.
+        // Forced, so only over the known object: with its uid, the API server rejects the write if another object has replaced it.
         let mut whole = object.written();
         whole["metadata"]["uid"] = live.uid.as_str().into();
         let made = self.patch("update", key, manager, true, &whole).await.map_err(|error| api_error(key, &error))?;
@@ -213,7 +215,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Whether all workloads that were taken over are known: without one of them another would be planned beside it.
+    /// Fails unless all adopted workloads are known: if one were missing, a second one would be planned next to it.
     async fn check_adopted_workloads(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
         for (resource, name) in subject.workloads.iter().filter(|(resource, _)| snapshot.serves(resource)) {
@@ -231,7 +233,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Whether the names of what is to be made are nobody else's. Those that a leaving workload has taken come with it.
+    /// Fails if the name of a planned object belongs to somebody else. Returns the names that a workload to be deleted still occupies.
     async fn check_names<'o>(
         &self,
         snapshot: &Snapshot,
@@ -256,14 +258,14 @@ impl Applier {
         Ok(taken)
     }
 
-    /// Whether the name isn't taken by an object of ours that belongs to something else.
+    /// Fails if one of our objects that belongs to another subject has the name.
     fn check_not_ours(&self, subject: &Subject, key: &ObjectKey) -> Result<(), ApplyError> {
         match self.shared.lock().owner(key) {
             None => Ok(()),
             Some(Some(owner)) if *owner == subject.key => {
                 Err(ApplyError::Passing(key.to_string(), "it was created after the plan was made".to_owned()))
             }
-            // The subject was deleted and made anew, and its former objects are on their way out.
+            // The subject was deleted and created again, and its previous objects are still being deleted.
             Some(None) => Err(ApplyError::Passing(key.to_string(), "it still belongs to the previous owner of the name".to_owned())),
             Some(Some(other)) => Err(ApplyError::Refused {
                 reason: "NameTaken",
@@ -272,7 +274,7 @@ impl Applier {
         }
     }
 
-    /// An object's metadata as the API server has it, if it is there.
+    /// An object's metadata from the API server, if the object exists.
     async fn get_metadata(&self, key: &ObjectKey) -> Result<Option<ObjectText>, ApplyError> {
         let request = Request::new(url(key)).get_metadata(&key.name, &GetParams::default());
         let request = request.map_err(|error| ApplyError::Passing(key.to_string(), error.to_string()))?;
@@ -282,7 +284,7 @@ impl Applier {
         }
     }
 
-    /// Whether something else changes the object back each time: to answer every time would be a war, fought with pods.
+    /// Fails if another writer changes the object back each time: overwriting it every time would restart pods without end.
     async fn contested(&self, subject: &ObjectKey, object: &Object) -> Result<(), ApplyError> {
         let key = &object.key;
         if self.count_overwrite(subject, object) {
@@ -292,7 +294,7 @@ impl Applier {
         Err(ApplyError::Contested(Contest::changed_back(&key.to_string(), MAX_OVERWRITES, other)))
     }
 
-    /// Counts a write over an object. False if there were too many.
+    /// Counts a write over an object. Returns false if there were too many.
     fn count_overwrite(&self, subject: &ObjectKey, object: &Object) -> bool {
         let now = Instant::now();
         let mut memories = locked(&self.memories);
@@ -304,12 +306,12 @@ impl Applier {
         entry.2 <= MAX_OVERWRITES
     }
 
-    /// Whether an object was written as it is planned and came out as it is.
+    /// Whether an object was written as planned and the API server stored it as it is now.
     pub fn was_mutated_by_server(&self, subject: &ObjectKey, object: &Object, live: &OwnedObject) -> bool {
         self.is_server_mutation(subject, &object.key, false, (object.fingerprint, live.fingerprint()))
     }
 
-    /// Puts what came of a write into the world: the watch tells of it only later.
+    /// Puts the result of a write into the world, because the watch reports it only later.
     fn take(&self, subject: &ObjectKey, made: &ObjectText, object: &Object, existed: bool) {
         tracing::info!(object = %object.key, "{}", if existed { "updated" } else { "created" });
         let news = self.read(object.key.resource, made);
@@ -321,7 +323,7 @@ impl Applier {
                 tracing::info!(object = %object.key, "the API server stores the object differently from what was written");
             }
         }
-        // Of what we have just made there is nothing to learn. An object that existed may have changed by others too.
+        // The subject learns nothing new from an object we have just created. An existing object may also contain other writers' changes.
         self.answered(news, if existed { None } else { Some(subject) });
     }
 
@@ -329,7 +331,7 @@ impl Applier {
         ObjectUpdate::read(resource, made.text(), |key| self.shared.lock().child(key))
     }
 
-    /// Puts an answer into the world. `silent` is a subject to which it is no news; whoever else has read the object is touched.
+    /// Puts a response into the world. `silent` is a subject that needn't be requeued; all others that have read the object are touched.
     fn answered(&self, news: ObjectUpdate, silent: Option<&ObjectKey>) {
         self.shared.change(|world| {
             let before = world.take_touched();
@@ -352,7 +354,7 @@ impl Applier {
         let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
         let params = DeleteParams {
             preconditions: Some(preconditions),
-            // A Job is gone once its pods are: those of the next run have the same names, and may write to the same place.
+            // Wait for a Job's pods: those of the next run have the same names and may write to the same place.
             propagation_policy: Some(if *key.resource == JOB { PropagationPolicy::Foreground } else { PropagationPolicy::Background }),
             ..DeleteParams::default()
         };
@@ -381,7 +383,7 @@ impl Applier {
         self.send(operation, key, request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
-    /// Takes the pods of a subject's workload away, and leaves all else of it as it is.
+    /// Scales a subject's workload to zero and leaves its other fields unchanged.
     pub async fn scale_to_zero(&self, subject: &ObjectKey, workload: &OwnedObject) -> Result<(), ApplyError> {
         let key = &workload.key;
         let patch = json!({"metadata": {"resourceVersion": workload.version.to_string()}, "spec": {"replicas": 0}});
@@ -400,24 +402,24 @@ impl Applier {
         }
     }
 
-    /// Writes the status of a subject. False if that would change nothing.
+    /// Writes the status of a subject. Returns false if nothing changes.
     pub async fn status(&self, subject: &Subject, before: &Value, status: &Value) -> Result<bool, ApplyError> {
-        // Should somebody come again, that is to be told again.
+        // If another contest starts, it must be reported again.
         self.remember(&subject.key, |memory| memory.contest = None);
         let (planned, live) = (fingerprint(&without_times(status)), fingerprint(before));
         if before == status || self.is_server_mutation(&subject.key, &subject.key, true, (planned, live)) {
             return Ok(false);
         }
-        // Not by server-side apply: that refuses a field that the CRD doesn't have, and OME's own has no place for some of ours. Those are
-        // dropped from a merge patch. The uid keeps us from telling of one what is true of another.
+        // Not server-side apply, which rejects a field that the CRD lacks, and OME's own CRDs lack some of ours. A merge patch drops such
+        // fields. The uid prevents writing to another subject of the same name.
         let difference = difference(before, status);
         let mut metadata = json!({"uid": subject.uid});
-        // The list of conditions is written as a whole: what others have put into it meanwhile must not get lost.
+        // The list of conditions is written as a whole: conditions that others have added meanwhile must not be lost.
         if difference.get("conditions").is_some() {
             metadata["resourceVersion"] = subject.version.to_string().into();
         }
         let made = match self.patch_status(subject, &json!({"metadata": metadata, "status": difference})).await {
-            // It is gone: whoever watches it is told.
+            // It is gone, and the watch reports that.
             Err(RequestError::Api(answer)) if answer.code == 404 => return Ok(false),
             Err(RequestError::Api(answer)) if answer.code == 409 => return Err(ApplyError::Outdated),
             made => made.map_err(|error| api_error(&subject.key, &error))?,
@@ -427,13 +429,13 @@ impl Applier {
         if after != *status {
             self.record_server_mutation(&subject.key, &subject.key, true, (planned, fingerprint(&after)));
         }
-        // That is news only if somebody else has changed it too.
+        // The subject is touched only if another writer has also changed it.
         let touches = !news.subject().is_some_and(|made| made.asks_the_same(subject));
         self.answered(news, if touches { None } else { Some(&subject.key) });
         Ok(true)
     }
 
-    /// Tells in the status of a subject that somebody else works on it, and nothing else of it: once, and never against a newer state.
+    /// Reports in the status of a subject that another controller works on it, and nothing else: once, and never over a newer state.
     pub async fn contest(&self, subject: &Subject, contest: &Contest, now: Timestamp) -> Result<ContestReport, ApplyError> {
         let before = subject.status();
         let state = (subject.uid.clone(), contest.message().to_owned());
@@ -460,11 +462,11 @@ impl Applier {
         self.send("status", &subject.key, request.map_err(|error| RequestError::Passing(error.to_string()))?).await
     }
 
-    /// Sends a request about an object; what changes something, only if we lead.
+    /// Sends a request about an object; writes go out only while this host is the leader.
     async fn send(&self, operation: &'static str, object: &ObjectKey, request: http::Request<Vec<u8>>) -> Result<ObjectText, RequestError> {
         let span = request_span(operation, object);
         let answer = self.client.request::<ObjectText>(request).instrument(span.clone()).await;
-        // That there is no such object is an answer.
+        // Not found is a valid response.
         let found = |error: &&kube::Error| !matches!(error, kube::Error::Api(status) if status.code == 404);
         if let Some(error) = answer.as_ref().err().filter(found) {
             span.record("otel.status_code", "error").record("otel.status_description", display(sentence(error)));
@@ -484,7 +486,7 @@ impl Applier {
         self.remembers(subject, |memory| memory.insisted.get(&(key.clone(), status)) == Some(&fingerprints))
     }
 
-    /// Notes it, and says whether that is new.
+    /// Records a mutation by the API server. Returns whether it is new.
     fn record_server_mutation(&self, subject: &ObjectKey, key: &ObjectKey, status: bool, fingerprints: (u64, u64)) -> bool {
         self.remember(subject, |memory| memory.insisted.insert((key.clone(), status), fingerprints) != Some(fingerprints))
     }
@@ -503,14 +505,14 @@ impl Applier {
     }
 }
 
-/// Whether an object, of which we know nothing, isn't somebody else's. Applying alone doesn't tell: where no field of theirs says otherwise (a
-/// ServiceAccount has none), ours would be merged into it, and it would go with the service.
+/// Fails if an unknown object belongs to somebody else. A server-side apply doesn't detect this: without conflicting fields (a
+/// ServiceAccount has none), ours would be merged into the object, and it would be deleted with the service.
 fn check_unclaimed(subject: &Subject, key: &ObjectKey, there: &ObjectText) -> Result<(), ApplyError> {
     if there.deleting() {
         return Err(ApplyError::Passing(key.to_string(), "an object of this name is being deleted".to_owned()));
     }
     match there.owner() {
-        // Another host of ours has just made it.
+        // Another of our hosts has just created it.
         Some(owner) if owner == subject.uid && there.marks() == (true, false) && writers::ours(&there.managed_fields()) => Ok(()),
         Some(owner) if owner == subject.uid => Err(unknown_object_error(subject, key, there)),
         _ => Err(name_taken(subject.key.resource.noun(), key, "")),

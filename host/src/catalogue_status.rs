@@ -1,4 +1,4 @@
-//! Writes, on the leader, what FineTunedWeights wait for, and which services use each runtime and which models it can serve.
+//! Writes, on the leader, the statuses of FineTunedWeights, and for each runtime the services that use it and the models it can serve.
 
 use crate::{
     allocator::{objects, some_at_once},
@@ -42,42 +42,42 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// How long changes are gathered: they come in bursts, and nobody waits for these statuses.
+/// The delay during which changes are gathered: they come in bursts, and these statuses aren't urgent.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// After how long a write is tried again that has failed.
+/// The delay before a failed write is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// After how long that is tried again for which a right was missing.
+/// The delay before a write is retried for which a right was missing.
 const FORBIDDEN_DELAY: Duration = Duration::from_mins(10);
 
-/// After how long policies are asked again that had no answer about a model: they may fail for each of many models.
+/// The delay before policies that failed for a model are called again: they may fail for each of many models.
 const UNANSWERED_DELAY: Duration = Duration::from_mins(1);
 
-/// How often policies are asked: about each model, once for the cluster's runtimes and once for those of each namespace that has some. Beyond that
-/// the statuses don't say which models a runtime can serve.
+/// The maximum number of policy calls: for each model, one for the cluster's runtimes and one per namespace with runtimes. Above it, the
+/// statuses don't list the models that a runtime can serve.
 const MAX_QUESTIONS: usize = 20_000;
 
-/// What it needs.
+/// The inputs of [`run`].
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Inputs {
     /// The cluster.
     pub client: Client,
-    /// Whether this host leads.
+    /// Whether this host is the leader.
     pub leadership: Leadership,
-    /// What is known of models, weights, runtimes and subjects.
+    /// The data on models, weights, runtimes and subjects.
     pub shared: Shared,
-    /// The namespaces and kinds that are ours.
+    /// The namespaces and kinds that this host serves.
     pub claims: Claims,
-    /// What judges runtimes.
+    /// The policies, which judge runtimes.
     pub policies: Arc<Policies>,
-    /// Counts up when another set decides.
+    /// Counts up when another policy set becomes active.
     pub changes: watch::Receiver<u64>,
-    /// What keeps everything from being known, or the policies from being in force.
+    /// The reasons why something isn't listed yet, or why the policies aren't active.
     pub obstacles: [watch::Receiver<Option<String>>; 2],
 }
 
-/// Writes while this host leads. It never ends.
+/// Writes while this host is the leader. It never ends.
 pub async fn run(inputs: Inputs) {
     let mut leadership = inputs.leadership.clone();
     loop {
@@ -94,28 +94,29 @@ pub async fn run(inputs: Inputs) {
 /// One term of a leader.
 struct Leading<'i> {
     inputs: &'i Inputs,
-    /// Writes only while we lead.
+    /// Writes only while this host is the leader.
     client: Client,
     used: RuntimeUses,
     served: Option<Served>,
-    /// When policies are asked again that had no answer about some of the models.
+    /// The time to call policies again that failed for some of the models.
     ask_again: Option<Instant>,
-    /// The versions in which objects were written whose next version the watch hasn't brought yet.
+    /// The version on which the last write of each object was based, until the watch brings a newer version.
     written: BTreeMap<ObjectKey, String>,
-    /// The kinds that aren't written: for good, since a CRD that isn't ours drops it, or until then, since we lack the right.
+    /// The kinds that aren't written: permanently, because somebody else's CRD drops the fields, or until this time, because a right is
+    /// missing.
     paused: BTreeMap<&'static Resource, Option<Instant>>,
-    /// What was logged last.
+    /// The problem that was logged last.
     problem: Option<String>,
 }
 
-/// The runtime that each subject uses. Most subjects are those of the last time.
+/// The runtime that each subject uses. Most entries are unchanged between two updates.
 #[derive(Default)]
 struct RuntimeUses {
     known: BTreeSet<ObjectKey>,
     subjects: HashMap<ObjectKey, (Weak<Subject>, Option<ObjectKey>)>,
 }
 
-/// The models that each runtime can serve, by its namespace and name, and what that was found out of.
+/// The models that each runtime can serve, by its namespace and name, and the inputs of that result.
 struct Served {
     models: Weak<Models>,
     runtimes: Weak<Runtimes>,
@@ -189,7 +190,7 @@ impl<'i> Leading<'i> {
         }
     }
 
-    /// Writes what differs. Returns whether something couldn't be written.
+    /// Writes the differences. Returns whether a write failed.
     async fn write(&mut self) -> bool {
         let writes = tokio::task::block_in_place(|| self.writes());
         let requests: Vec<_> = writes.into_iter().map(|write| send(self.client.clone(), write)).collect();
@@ -206,7 +207,7 @@ impl<'i> Leading<'i> {
                     }
                     self.written.insert(key, version);
                 }
-                // It has changed, or is gone: the watch brings that.
+                // It has changed or is gone: the watch reports that.
                 Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => {}
                 Err(kube::Error::Api(status)) if status.code == 403 => {
                     if self.paused.insert(key.resource, Some(Instant::now() + FORBIDDEN_DELAY)).is_none() {
@@ -227,7 +228,7 @@ impl<'i> Leading<'i> {
 
     fn writes(&mut self) -> Vec<Write> {
         let Inputs { shared, claims, .. } = self.inputs;
-        // Who looks after single namespaces alone, or no services at all, doesn't know what others use.
+        // A host that serves only some namespaces, or no services, doesn't know which runtimes others use.
         let is_ours = |namespace: &str| claims.contains_in(&INFERENCE_SERVICE, namespace);
         let now = Instant::now();
         self.paused.retain(|_, until| until.is_none_or(|until| now < until));
@@ -257,13 +258,13 @@ impl<'i> Leading<'i> {
                 writes.push(Write { key, manager, resource_version: live.resource_version.clone(), patch });
             }
         }
-        // The next version comes, and is looked at then.
+        // The watch will bring the next version, which is then checked.
         writes.retain(|write| self.written.get(&write.key) != Some(&write.resource_version));
         self.written.retain(|key, _| writes.iter().all(|write| write.key != *key));
         writes
     }
 
-    /// The models that each runtime can serve, as policies judge for a service without labels; none if they can't be asked.
+    /// The models that each runtime can serve, as policies judge for a service without labels; none if they can't be called.
     fn served(&mut self, around: &Surroundings) -> Option<Arc<ServedModels>> {
         let set = *self.inputs.policies.active().digest();
         let known = self.served.as_ref().filter(|known| {
@@ -297,7 +298,7 @@ impl<'i> Leading<'i> {
             let decision = policies.select(&question).inspect_err(|_| failed.set(true)).ok()?;
             Some(decision.answer.judged.clone())
         };
-        // A leader begins with what the one before it has written.
+        // A new leader starts with the results that the previous one has written.
         let before = self.served.as_ref().map_or_else(|| Arc::new(written_models(around)), |served| Arc::clone(&served.by_runtime));
         let served = Arc::new(served_models(around, &before, judge));
         self.ask_again = failed.get().then(|| Instant::now() + UNANSWERED_DELAY);
@@ -307,7 +308,7 @@ impl<'i> Leading<'i> {
     }
 }
 
-/// Sends it. Returns the version in which it was written, and the status that came of it.
+/// Sends a write. Returns the version it was based on and the resulting status.
 async fn send(client: Client, write: Write) -> (ObjectKey, String, kube::Result<Value>) {
     let Write { key, manager, resource_version, patch } = write;
     let api = objects(client, &key);

@@ -1,4 +1,5 @@
-//! Runs comparisons over all live subjects: in the background, all together in at most half of a core, and given up as soon as nobody waits for them.
+//! Runs comparisons over all live subjects: in the background, all together in at most half of a core, and canceled when nobody waits for
+//! them.
 
 use crate::watch::Shared;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -30,44 +31,44 @@ use tokio::{
     time::sleep,
 };
 
-/// How long is worked before as long a pause: what a live edit may have to wait for at most, where all cores are busy.
+/// The length of a slice of work, which an equally long pause follows: the maximum delay of a live edit when all cores are busy.
 const WORK_SLICE: Duration = Duration::from_millis(10);
 
-/// How often the progress is told: each time is a write.
+/// The interval of progress reports: each of them is a write.
 const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How often what has changed meanwhile is looked at again. In a cluster that changes faster than it can be looked at, some of it is
-/// told as it was.
+/// The maximum number of passes over subjects that changed during the comparison. In a cluster that changes faster, the result for some
+/// subjects is out of date.
 const MAX_PASSES: usize = 8;
 
-/// How far a comparison has come: subjects looked at, of so many.
+/// The progress of a comparison: the number of compared subjects, and of all.
 pub type Progress = (usize, usize);
 
-/// What is compared on: the live subjects, as the controller knows them.
+/// Compares policy sets on the live subjects that the controller knows.
 #[derive(Debug)]
 pub struct LiveComparison {
     shared: Shared,
     claims: Claims,
     settings: Settings,
-    /// What hasn't been listed yet, or none.
+    /// The kinds that aren't listed yet, or none.
     listed: watch::Receiver<Option<String>>,
-    /// Who works next: comparisons take turns by slices, so that a short one doesn't wait for a long one to end.
+    /// Held by the comparison that is working. Comparisons alternate by slices, so that a short one doesn't wait for a long one to end.
     turn: Mutex<()>,
 }
 
-/// The two sets, each with decisions of its own: what is only tried must neither push out what is decided live nor count against a plugin.
+/// The two sets. Their decisions are cached apart from the live ones: a trial must neither evict live decisions nor count against a plugin.
 struct SetPair {
     before: Policies,
     after: Policies,
-    /// The members that are not in both.
+    /// The members that are in only one of the sets.
     differ: Vec<Arc<Member>>,
-    /// The same of rules.
+    /// The rules that are in only one of the sets.
     rules: Vec<Arc<Rule>>,
 }
 
 impl SetPair {
     fn new(before: &ActiveSet, after: &ActiveSet) -> Self {
-        // What no change concerns is decided once, for both.
+        // Decisions that the change doesn't affect are made once, for both sets.
         let cache = Arc::new(Cache::new(DECISION_CACHE));
         let only_in = |one: &ActiveSet, other: &ActiveSet| -> Vec<Arc<Member>> {
             let known = |member: &Member| other.members().iter().any(|other| other.identity() == member.identity());
@@ -82,9 +83,9 @@ impl SetPair {
         Self { before: Policies::for_comparison(before, Arc::clone(&cache)), after: Policies::for_comparison(after, cache), differ, rules }
     }
 
-    /// Whether what differs is asked about a subject.
+    /// Whether a member or rule that differs applies to a subject.
     fn concerns(&self, subject: &Subject) -> bool {
-        // A rule over planned objects is about those of any subject.
+        // A rule over planned objects applies to those of any subject.
         let about =
             |rule: &Rule| rule.stage() == RuleStage::Output || rule.objects().is_none_or(|objects| selector::fits(objects, subject));
         self.differ.iter().any(|member| concerns(member, subject)) || self.rules.iter().any(|rule| about(rule))
@@ -92,7 +93,7 @@ impl SetPair {
 }
 
 impl SetPair {
-    /// Puts recorded questions to both, if the sets differ in who answers them.
+    /// Replays recorded requests under both sets, if they differ at scheduling-scoring.
     async fn replay(&self, recorded: &[Arc<Recorded>], turn: &Mutex<()>) -> Option<Replayed> {
         if recorded.is_empty() || !self.differ.iter().any(|member| member.bound.points.contains(&PolicyPoint::SchedulingScoring)) {
             return None;
@@ -109,21 +110,21 @@ impl SetPair {
 }
 
 impl LiveComparison {
-    /// A stage on which nothing is shown before everything was listed.
+    /// Creates a comparison that shows nothing before everything is listed.
     pub fn new(shared: Shared, claims: Claims, settings: Settings, listed: watch::Receiver<Option<String>>) -> Self {
         Self { shared, claims, settings, listed, turn: Mutex::default() }
     }
 
-    /// Why nothing can be compared yet, if so.
+    /// The reason why nothing can be compared yet, if any.
     pub fn obstacle(&self) -> Option<String> {
         self.listed.borrow().clone()
     }
 
-    /// What the second set makes of all live subjects, against the first. It ends early by being dropped.
-    /// What is recorded of questions that no snapshot has is put to both as well.
+    /// Compares the plans of all live subjects under both sets, and replays recorded requests, which no snapshot has. Dropping the future
+    /// cancels it.
     pub async fn compare(&self, before: &ActiveSet, after: &ActiveSet, recorded: &[Arc<Recorded>], progress: impl Fn(Progress)) -> Report {
         let mut listed = self.listed.clone();
-        // Its sender lives as long as the host.
+        // The sender lives as long as the host.
         listed.wait_for(Option::is_none).await.ok();
         let pair = SetPair::new(before, after);
         let follower = self.shared.lock().subscribe();
@@ -162,7 +163,7 @@ impl LiveComparison {
         Report { replayed, ..Report::summarize(digests, Time(at), found.len(), found) }
     }
 
-    /// What becomes of one subject; none if it isn't ours.
+    /// Compares the plans of one subject; none if this host doesn't serve it.
     fn compare_subject(&self, key: &ObjectKey, pair: &SetPair) -> Option<SubjectChange> {
         let snapshot = self.shared.lock().snapshot(key, Timestamp::now().as_second().unsigned_abs())?;
         let kind = kinds::find(key.resource)?;

@@ -1,4 +1,4 @@
-//! Wiring: a change touches subjects, they queue up, and each is planned from a snapshot and brought about. Only on the leader.
+//! Connects the parts: a change touches subjects, which are queued, planned from a snapshot and applied. Only on the leader.
 
 mod reconcile_spans;
 mod reports;
@@ -55,55 +55,55 @@ use tokio::{
 };
 use tracing::{Instrument, field::Empty};
 
-/// How many subjects are worked on at once, unless the host is told otherwise.
+/// The default number of subjects that are reconciled at once.
 pub const WORKERS: usize = 8;
 
-/// How long reports of objects and pods are gathered: a rollout makes a burst of them, and each would be a status of its own.
+/// The delay during which reports of objects and pods are gathered: a rollout causes many, and each would write a status.
 const REPORT_DELAY: Duration = Duration::from_millis(200);
 
-/// After how many failures in a row one that may pass is told.
+/// The number of consecutive transient failures after which the status reports the failure.
 const FAILURES_BEFORE_REPORT: u32 = 5;
 
-/// What the controller needs.
+/// The inputs of [`run`].
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Inputs {
     /// The cluster.
     pub client: Client,
     /// The namespace of the hosts.
     pub namespace: String,
-    /// Which kinds it serves.
+    /// The kinds that the cluster serves.
     pub apis: channel::Receiver<Apis>,
-    /// What decides.
+    /// The active policies.
     pub policies: Arc<Policies>,
-    /// What keeps the policies from being in force, or none.
+    /// The reason why the policies aren't active, or none.
     pub obstacle: channel::Receiver<Option<String>>,
-    /// Counts up when another set decides, or everything is to be looked at again.
+    /// Counts up when another policy set becomes active, or when all subjects must be reconciled again.
     pub changes: channel::Receiver<u64>,
-    /// Whether this host leads.
+    /// Whether this host is the leader.
     pub leadership: Leadership,
-    /// Who this host is, for events.
+    /// This host's name in events.
     pub identity: String,
-    /// What is known of the cluster: filled here, and read by others too.
+    /// The world. This task fills it; others read it.
     pub shared: Shared,
-    /// Whose turn it is to restart pods.
+    /// Limits the restarts of pods.
     pub pacer: Arc<Pacer>,
-    /// What an administrator has set.
+    /// The administrator's settings.
     pub settings: Settings,
-    /// Where the memory that models take is measured, if it is, and how often.
+    /// The source of the measured memory of models, if any, and the interval.
     pub memory_usage: Option<(memory_usage::Source, Duration)>,
-    /// Where the model agents report, if anywhere.
+    /// The place of the model agents' reports, if any.
     pub model_reports: Option<ModelReports>,
-    /// Which subjects are worked on.
+    /// The subjects that this host serves.
     pub claims: Claims,
-    /// Whether they get the labels by which people select them.
+    /// Whether subjects get the labels for `kubectl get --selector`.
     pub subject_labels: bool,
-    /// How many subjects are worked on at once.
+    /// The number of subjects that are reconciled at once.
     pub workers: usize,
-    /// What was counted.
+    /// The counts of reconciles.
     pub reconciles: Arc<Reconciles>,
-    /// What is being done.
+    /// The work in progress.
     pub liveness: Liveness,
-    /// Where it is told what hasn't been listed yet. Until everything was, nothing is written.
+    /// Receives the kinds that aren't listed yet. Nothing is written before all are listed.
     pub unlisted: channel::Sender<Option<String>>,
 }
 
@@ -124,10 +124,11 @@ struct Controller {
     settled: Arc<Settled>,
 }
 
-/// How long tasks may take to end. No write goes out any more, and another host is to lead within a second: a longer plan is dropped.
+/// The time that tasks get to end. No more writes go out, and another host should become the leader within a second: a longer plan is
+/// dropped.
 const END_PATIENCE: Duration = Duration::from_millis(500);
 
-/// Runs until `stop`. Its tasks have ended then.
+/// Runs until `stop`. When it returns, its tasks have ended.
 pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
     let Inputs {
         client,
@@ -210,7 +211,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
     for _ in 0..workers.max(1) {
         tasks.spawn(Arc::clone(&controller).worker());
     }
-    // None of them ends by itself. If one does, the host isn't whole any more, and another had better take over.
+    // None of them ends by itself. If one does, this host is incomplete, and another one should become the leader.
     tokio::select! {
         () = stop => {}
         _ = tasks.join_next() => {}
@@ -221,7 +222,7 @@ pub async fn run(inputs: Inputs, stop: impl Future<Output = ()>) {
 }
 
 impl Controller {
-    /// Starts those who write the statuses of what isn't a subject.
+    /// Starts the tasks that write the statuses of objects other than subjects.
     fn write_statuses(
         &self,
         tasks: &mut JoinSet<()>,
@@ -244,7 +245,7 @@ impl Controller {
         tasks.spawn(pool_user_status::run(pool_user_status::Inputs { client, leadership: leadership(), claims: claims(), apis }));
     }
 
-    /// Queues what changes touch: nothing before everything was listed and the policies are in force, and only while we lead.
+    /// Queues the subjects that changes touch: only while this host is the leader, after everything was listed and the policies are active.
     async fn enqueue_changes(
         self: Arc<Self>,
         mut sets: channel::Receiver<u64>,
@@ -275,7 +276,7 @@ impl Controller {
                 self.reconciles.depth(self.queue.depth());
                 tokio::select! {
                     changed = news.changed() => if changed.is_err() { return },
-                    // Whoever stands in for a plugin that failed may have changed too.
+                    // The fallback for a failed plugin may also have changed.
                     changed = sets.changed() => {
                         if changed.is_err() { return }
                         let all = self.all();
@@ -283,7 +284,7 @@ impl Controller {
                         self.pacer.begin_new_set();
                         self.start_next_restarts();
                     }
-                    // Somebody may have let the others go on.
+                    // An administrator may have resumed the others' restarts.
                     _ = turns.changed() => self.start_next_restarts(),
                     () = sleep(REPORT_INTERVAL), if self.pacer.has_unpublished_progress() => self.start_next_restarts(),
                     () = leadership.lost() => break,
@@ -292,7 +293,7 @@ impl Controller {
         }
     }
 
-    /// Everything, touched or not.
+    /// All subjects, touched or not.
     fn all(&self) -> BTreeSet<ObjectKey> {
         self.shared.lock().touch_all();
         let (touched, _) = self.shared.take_touched();
@@ -315,7 +316,7 @@ impl Controller {
         }
     }
 
-    /// Has those looked at whose turn it is to restart their pods.
+    /// Queues the subjects that may restart their pods now.
     fn start_next_restarts(&self) {
         let next = self.pacer.start_next(self.queue.idle());
         if !next.is_empty() {
@@ -340,14 +341,14 @@ impl Controller {
             spans.result("Ignored");
             return;
         };
-        // Its objects go with it: the garbage collector needs nobody's judgement. What has memory gives it back first.
+        // The garbage collector deletes its objects without a plan. A subject with reserved memory returns that first.
         if snapshot.subject.deleting && snapshot.allocated.is_none() {
             self.pacer.forget(key);
             self.policies.tally().forget(key);
             spans.result("Deleting");
             return;
         }
-        // Half of what there is to choose from would make another choice. When the rest is listed, everything is looked at again.
+        // With incomplete inputs, the choice could differ. Once the rest is listed, all subjects are reconciled again.
         if !snapshot.is_complete() && !matches!(theirs, Some(NotOurs::Contested(_))) {
             self.pacer.forget(key);
             spans.result("Incomplete");
@@ -393,7 +394,7 @@ impl Controller {
                 }
             }
             Err(ApplyError::NotLeading) => {}
-            // That happens wherever several write, and the watch may be a little late.
+            // That happens with several writers, because the watch may be a little late.
             Err(ApplyError::Outdated) => self.queue.retry(key.clone()),
             Err(error) => {
                 tracing::warn!(subject = %key, "{error}; trying again");
@@ -402,8 +403,8 @@ impl Controller {
         }
     }
 
-    /// What is to become of a subject now, and what is told of that instead of that everything is as planned. Where its pods would restart and
-    /// it isn't its turn, that is what keeps them. The last is the name of the set that it was planned under.
+    /// Plans a subject. Returns the plan, a result for its condition Applied other than "applied as planned", and the name of the policy
+    /// set. If its pods would restart while the restart is queued, the plan is one that keeps them.
     fn plan(&self, kind: &dyn Kind, snapshot: &Snapshot, spans: &ReconcileSpans) -> (Plan, Option<Applied>, String) {
         let key = &snapshot.subject.key;
         let set = set_name(&self.policies.active().digest().to_string());
@@ -419,7 +420,7 @@ impl Controller {
             self.pacer.forget(key);
             let changes = plan.objects.as_ref().is_some_and(|objects| restarts(snapshot, objects, &plan, insisted));
             let formers = self.policies.previous_sets();
-            // While a set is known to be bad, what starts is made by the one before.
+            // While a set is known to be bad, a starting pod is planned under the previous set.
             let former = formers.first().filter(|_| self.pacer.paused_reason().is_some());
             return match (pods, former) {
                 (AllocatedPods::Unchanged, _) if changes => (Plan { objects: None, ..plan }, None, set),
@@ -447,12 +448,12 @@ impl Controller {
         pace.record("permission", may.name());
         match may {
             RestartPermission::GoOn => return (plan, None, set),
-            // A former set would choose again, and that would be it.
+            // A previous set would choose again, and its choice would be final.
             RestartPermission::AsAsked if asks => return (plan, None, set),
             RestartPermission::Restart(told) => return (plan, told.then_some(Applied::InTurn), set),
             RestartPermission::Wait | RestartPermission::AsAsked => {}
         }
-        // The newest set under which its pods stay is the one that it is on.
+        // The subject is on the newest set under which its pods stay.
         let formers = self.policies.previous_sets();
         for former in formers.iter() {
             let kept = self.plan_by(&self.policies.with_set(Arc::clone(former)), kind, snapshot);
@@ -465,7 +466,7 @@ impl Controller {
             }
         }
         if may == RestartPermission::AsAsked {
-            // While a set is known to be bad, what is asked for is made by the one before.
+            // While a set is known to be bad, a requested restart is planned under the previous set.
             let former = formers.first().filter(|_| self.pacer.paused_reason().is_some());
             let Some(former) = former else { return (plan, None, set) };
             let asked = self.plan_by(&self.policies.with_set(Arc::clone(former)), kind, snapshot);
@@ -473,7 +474,7 @@ impl Controller {
         }
         let message =
             format!("Existing objects are unchanged. Under {set} and the current inputs the pods restart; the restart is queued.");
-        // What is told of its runtime and revisions is of what runs.
+        // The runtime and the revisions in the status are those of the running pods.
         let status = Status { fields: Map::new(), ..plan.status };
         (Plan { objects: None, status, ..plan }, Some(Applied::Waits(message)), set)
     }
@@ -484,14 +485,14 @@ impl Controller {
         span.in_scope(|| planning::plan(kind, snapshot.clone(), policies, &self.settings))
     }
 
-    /// Applies the plan and tells of it.
+    /// Applies the plan and writes the status.
     async fn carry_out(&self, snapshot: &Snapshot, plan: Plan, instead: Option<Applied>, spans: &ReconcileSpans) -> Result<(), ApplyError> {
         let subject = &snapshot.subject;
         let Plan { objects, retained: keeps, status, reads, decisions, creates, expired, .. } = plan;
         let decided = Digest::of_all(decisions.iter().map(Decided::inputs)).short();
         spans.log.record("decisions", &decided);
         spans.trace.record("decisions", &decided);
-        // Noted before anything is awaited: what changes meanwhile comes again.
+        // Recorded before the first await: changes from now on requeue the subject.
         self.shared.change(|world| world.read(&subject.key, snapshot.revision, reads));
         let stopping = snapshot.allocated.as_deref().and_then(|entry| match entry {
             Entry::Placed { held, .. } if held.phase == Phase::Stopping => Some(held),
@@ -501,7 +502,7 @@ impl Controller {
             return self.applier.delete_subject(subject).await;
         }
         let applied = match &objects {
-            // Others wait for its memory: nothing that keeps its objects from being planned, of whomever it is, may keep that.
+            // Others wait for its memory: whatever prevents a plan of its objects, it must return the memory.
             None if stopping.is_some() => self.scale_to_zero(snapshot).await.map(|()| Applied::Held),
             None => Ok(Applied::Held),
             Some(objects) => {
@@ -514,7 +515,7 @@ impl Controller {
             failed => failed,
         };
         if let Some(held) = stopping {
-            // What the API server refuses of its objects keeps its memory no more than what a rule refuses.
+            // If the API server rejects its objects, it must return its memory, as if a rule had rejected them.
             if matches!(applied, Err(ApplyError::Refused { .. })) {
                 self.scale_to_zero(snapshot).await?;
             }
@@ -527,14 +528,14 @@ impl Controller {
             Err(ApplyError::Refused { reason, message }) => {
                 (Applied::Failed(reason.to_owned(), message.clone()), Some(ApplyError::Refused { reason, message }))
             }
-            // It may well go on so, and whoever looks should know.
+            // The failure may last, so the status reports it.
             Err(ApplyError::Passing(object, why)) if self.queue.failures(&subject.key) >= FAILURES_BEFORE_REPORT => {
                 let message = format!("Writing the {object} failed and is retried: {why}.");
                 (Applied::Failed("Retrying".to_owned(), message), Some(ApplyError::Passing(object, why)))
             }
             Err(error) => return Err(error),
         };
-        // Where others wait for their objects those come first: what is told now would be another thing when they have them.
+        // If other subjects wait for their objects, these come first: the status would change once they have them.
         if snapshot.children.is_empty()
             && failed.is_none()
             && objects.as_ref().is_some_and(|objects| !objects.is_empty())
@@ -559,7 +560,7 @@ impl Controller {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Takes a model's pod away, whatever keeps its objects from being planned.
+    /// Scales a model's Deployment to zero, regardless of what prevents a plan of its objects.
     async fn scale_to_zero(&self, snapshot: &Snapshot) -> Result<(), ApplyError> {
         let key = &snapshot.subject.key;
         match snapshot.child(&DEPLOYMENT, &key.name).filter(|workload| workload.observed.replicas != Some(0)) {

@@ -1,4 +1,4 @@
-//! Our CustomResourceDefinitions in a cluster: installed where they are missing, and never over somebody else's.
+//! Installs our CustomResourceDefinitions in a cluster if they are missing, and never over somebody else's.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -12,22 +12,22 @@ use std::{fmt, time::Duration};
 /// The field manager under which we apply them.
 pub const FIELD_MANAGER: &str = "pointsman/crds";
 
-/// How long the API server may take to serve a new kind.
+/// The time that the API server gets to serve a new kind.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What is being done with one CRD.
+/// A step of the installation of one CRD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InstallStep {
-    /// It is compared with ours.
+    /// The CRD is compared with ours.
     Compare,
-    /// The same, and applied unless it is as it should be.
+    /// The CRD is compared with ours, and applied if it differs.
     Apply,
-    /// The API server has it and doesn't serve its kind yet.
+    /// The API server has the CRD but doesn't serve its kind yet.
     AwaitEstablished,
 }
 
 impl InstallStep {
-    /// What is being done with the CRD of a kind.
+    /// The step for the CRD of a kind, as text.
     pub fn describe(self, kind: &str) -> String {
         match self {
             Self::Compare => format!("comparing the CRD of {kind}"),
@@ -37,25 +37,25 @@ impl InstallStep {
     }
 }
 
-/// What became of one CRD.
+/// The outcome for one CRD.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was missing and is installed now.
+    /// It was missing and is now installed.
     Installed,
-    /// It was an older one of ours and is up to date now.
+    /// It was an older one of ours and is now up to date.
     Updated,
-    /// It is ours and as it should be.
+    /// It is ours and up to date.
     Unchanged,
     /// It is ours and differs; nothing was written.
     Outdated(Comparison),
     /// It is missing; nothing was written.
     Missing,
-    /// Somebody else installed it: compared and left alone.
+    /// Somebody else installed it: compared and left unchanged.
     Foreign(Comparison),
 }
 
 impl Outcome {
-    /// In a count.
+    /// The outcome's name in a count.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Installed => "installed",
@@ -81,24 +81,24 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// What can go wrong on the way.
+/// Why the installation of a CRD failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
-    /// The API server refused or didn't answer.
+    /// The API server refused the request or didn't respond.
     #[error("{0}")]
     Kube(#[from] kube::Error),
-    /// It took the CRD but doesn't serve the kind.
+    /// The API server accepted the CRD but doesn't serve the kind.
     #[error("the API server doesn't serve the kind after {} s: run `kubectl describe crd {name}`", ESTABLISH_TIMEOUT.as_secs())]
     NotEstablished {
         /// The CRD's name.
         name: String,
     },
-    /// Waiting for it failed.
+    /// The wait for the kind failed.
     #[error("watching until the kind is served: {0}")]
     Watch(#[from] kube::runtime::wait::Error),
 }
 
-/// Brings one CRD up to date, or, with `write` false, tells what that would mean. `on_step` is called with each step before it is taken.
+/// Brings one CRD up to date or, if `write` is false, reports the difference. Calls `on_step` before each step.
 pub async fn install(
     client: &Client,
     crd: &CustomResourceDefinition,
@@ -115,7 +115,7 @@ pub async fn install(
             let established = is_crd_established().matches_object(Some(&found));
             match standing(crd, &found) {
                 Outcome::Outdated(_) if write => {
-                    // Client-side apply would keep a copy in an annotation, which has no room for schemas of this size.
+                    // Client-side apply would keep a copy in an annotation, which is too small for these schemas.
                     api.patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(crd)).await?;
                     (Outcome::Updated, established)
                 }
@@ -131,7 +131,7 @@ pub async fn install(
     Ok(outcome)
 }
 
-/// Without force: if somebody installs theirs in the same moment, theirs stays.
+/// Not forced: if somebody installs their own CRD at the same moment, theirs stays.
 async fn create(api: &Api<CustomResourceDefinition>, crd: &CustomResourceDefinition) -> Result<Outcome, CrdError> {
     let name = crd.name_any();
     match api.patch(&name, &PatchParams::apply(FIELD_MANAGER), &Patch::Apply(crd)).await {
@@ -141,7 +141,7 @@ async fn create(api: &Api<CustomResourceDefinition>, crd: &CustomResourceDefinit
     }
 }
 
-/// How an installed CRD stands to ours.
+/// How an installed CRD relates to ours.
 pub(crate) fn standing(crd: &CustomResourceDefinition, found: &CustomResourceDefinition) -> Outcome {
     if !is_ours(found) {
         Outcome::Foreign(compare(crd, found))
@@ -152,12 +152,12 @@ pub(crate) fn standing(crd: &CustomResourceDefinition, found: &CustomResourceDef
     }
 }
 
-/// Whether the CRD itself says that it is ours. Whoever applies our files by kubectl is its field manager.
+/// Whether the CRD's label marks it as ours. If our files were applied with kubectl, the field manager is another one.
 pub(crate) fn is_labelled_ours(crd: &CustomResourceDefinition) -> bool {
     crd.labels().get("app.kubernetes.io/managed-by").is_some_and(|manager| manager == "pointsman")
 }
 
-/// Ours is what we alone have a say in: once somebody else has written to the spec, it is theirs.
+/// A CRD is ours if we are the only writer of its spec.
 fn is_ours(crd: &CustomResourceDefinition) -> bool {
     let mut writers = crd
         .metadata
@@ -172,7 +172,7 @@ fn is_ours(crd: &CustomResourceDefinition) -> bool {
     }) && any
 }
 
-/// Whether the API server's defaults are all that tells them apart.
+/// Whether both differ only in the API server's defaults.
 fn same(ours: &CustomResourceDefinition, found: &CustomResourceDefinition) -> bool {
     let mut found = found.spec.clone();
     found.names.list_kind.clone_from(&ours.spec.names.list_kind);

@@ -1,8 +1,8 @@
-//! Who of several hosts writes: leader election by a Kubernetes Lease, with the semantics that client-go's users know.
+//! Chooses the one writer among several hosts: leader election by a Kubernetes Lease, with the semantics of client-go.
 //!
-//! It is our own because the one crate for it, kube-lease-manager, compares another's wall clock with ours, takes a lease over without
-//! regard to who took it meanwhile (its patches carry no resource version), and goes on saying that it leads while the API server
-//! doesn't answer, even after the lease has expired.
+//! The implementation is our own because the only crate for it, kube-lease-manager, compares another host's wall clock with ours, takes a
+//! lease over even if another host took it meanwhile (its patches carry no resource version), and continues to report leadership while the
+//! API server doesn't respond, even after the lease has expired.
 
 pub mod agreement;
 pub mod fence;
@@ -22,14 +22,14 @@ use tokio::{
     time::{Instant, sleep, sleep_until, timeout},
 };
 
-/// When a lease is renewed, given up and taken over.
+/// The times at which a lease is renewed, given up and taken over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
-    /// How long others wait, from the last renewal that they saw, before they take over.
+    /// How long other hosts wait, from the last renewal that they saw, before they take over.
     pub lease: Duration,
-    /// How long we lead without a renewal. Shorter than `lease` by what a pause of the process may take.
+    /// How long we lead without a renewal. It is shorter than `lease` by the longest tolerated pause of the process.
     pub renew: Duration,
-    /// How often we renew, or look whether we can take over.
+    /// The interval at which we renew, or check whether we can take over.
     pub retry: Duration,
 }
 
@@ -40,7 +40,7 @@ impl Default for Timing {
 }
 
 impl Timing {
-    /// What is wrong with it, if anything.
+    /// The mistake in these times, if any.
     pub fn flaw(&self) -> Option<String> {
         let Self { lease, renew, retry } = self;
         if retry.is_zero() || renew < &(*retry * 2) {
@@ -50,18 +50,18 @@ impl Timing {
     }
 }
 
-/// Whether we lead. Until when we do is known beforehand, so that it ends in time even if nothing runs that could tell.
+/// Whether we lead. The end is known beforehand, so leadership ends in time even if no task runs that could announce it.
 #[derive(Clone, Debug)]
 pub struct Leadership(watch::Receiver<Option<Instant>>);
 
 impl Leadership {
-    /// Whether we surely lead now. Ask right before each write.
+    /// Whether we certainly lead now. Check this right before each write.
     pub fn held(&self) -> bool {
-        // A campaign that was dropped renews no more.
+        // A campaign that was dropped no longer renews.
         self.0.has_changed().is_ok() && self.0.borrow().is_some_and(|until| Instant::now() < until)
     }
 
-    /// Waits until we lead; for ever if the campaign is over.
+    /// Waits until we lead; forever if the campaign is over.
     pub async fn acquired(&mut self) {
         while !self.held() {
             if self.0.changed().await.is_err() {
@@ -70,7 +70,7 @@ impl Leadership {
         }
     }
 
-    /// Waits until we lead, and then works until that is done or we don't lead any more.
+    /// Waits until we lead, and then runs the work until it is done or we are no longer the leader.
     pub async fn for_a_term(&mut self, work: impl Future<Output = ()>) {
         self.acquired().await;
         tokio::select! {
@@ -79,13 +79,13 @@ impl Leadership {
         }
     }
 
-    /// Waits until we don't lead.
+    /// Waits until we are no longer the leader.
     pub async fn lost(&mut self) {
         while self.held() {
             let until = *self.0.borrow_and_update();
             let Some(until) = until else { return };
             tokio::select! {
-                // By then it may have been renewed, of which nobody is told.
+                // The lease may have been renewed by then, which isn't announced.
                 () = sleep_until(until) => {}
                 changed = self.0.changed() => if changed.is_err() { return },
             }
@@ -93,11 +93,11 @@ impl Leadership {
     }
 }
 
-/// Takes part in the election for the lease of that name, until `stop`. The future does it; when `stop` is there, it gives the lease
-/// back and ends. Whatever needs the leadership must have stopped by then. Dropped before, it leaves the lease to expire.
+/// Takes part in the election for the lease of that name until `stop`. The returned future must be polled; after `stop`, it releases the
+/// lease and ends. Everything that needs the leadership must have stopped by then. If the future is dropped earlier, the lease expires.
 ///
-/// The identity must be that of one process, such as a pod's name: who has the same is taken for the same. `agreement` compares this host's
-/// settings with the leader's.
+/// The identity must be unique to this process, such as a pod's name: two processes with the same identity count as one. `agreement`
+/// compares this host's settings with the leader's.
 pub fn campaign<S: Future<Output = ()> + Send>(
     client: Client,
     namespace: &str,
@@ -127,10 +127,10 @@ struct Election {
     candidate: Candidate,
     timing: Timing,
     agreement: Agreement,
-    /// The lease as we wrote it last: it can be renewed without being read again.
+    /// The lease as we last wrote it: it can be renewed without reading it again.
     lease: Option<Lease>,
     leads: watch::Sender<Option<Instant>>,
-    /// Whether it was logged that the API server doesn't answer.
+    /// Whether it was logged that the API server doesn't respond.
     failing: bool,
 }
 
@@ -175,7 +175,7 @@ impl Election {
         }
     }
 
-    /// That we lead for longer is no news.
+    /// Notifies only if we start or stop to lead, not if we lead for longer.
     fn publish(&self, until: Option<Instant>) {
         self.leads.send_if_modified(|before| {
             let led = before.is_some_and(|before| Instant::now() < before);
@@ -191,17 +191,17 @@ impl Election {
         self.failing = true;
     }
 
-    /// Renews the lease or takes it, if it is ours or free. Tells whether it is ours now.
+    /// Renews the lease or takes it, if it is ours or free. Returns whether it is ours now.
     async fn attempt(&mut self) -> kube::Result<bool> {
         match self.write_once().await {
-            // What we knew is out of date, because somebody edited, deleted, made or took the lease.
+            // Our copy is out of date, because somebody edited, deleted, created or took the lease.
             Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => self.write_once().await,
             done => done,
         }
     }
 
     async fn write_once(&mut self) -> kube::Result<bool> {
-        // Taken away, so that after any failure it is read anew.
+        // Removed from `self`, so that it is read again after any failure.
         let found = match self.lease.take() {
             Some(ours) => Some(ours),
             None => self.api.get_opt(&self.name).await?,
@@ -215,7 +215,7 @@ impl Election {
             return Ok(false);
         };
         let there = found.is_some();
-        // It carries the version that was read, so only one of those who saw it free gets it.
+        // It carries the version that was read, so only one of the hosts that saw it free gets it.
         let mut lease = Lease { spec: Some(spec), ..found.unwrap_or_default() };
         self.agreement.announce(&mut lease, self.candidate.identity());
         let written = if there {
@@ -251,7 +251,7 @@ impl Election {
             let Some(found) = self.api.get_opt(&self.name).await? else { return Ok(()) };
             let Some(spec) = self.candidate.released(found.spec.as_ref(), Timestamp::now()) else { return Ok(()) };
             match self.api.replace(&self.name, &PostParams::default(), &Lease { spec: Some(spec), ..found }).await {
-                // Our own last renewal may have been on its way.
+                // Our own last renewal may still have been in flight.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 done => return done.map(|_| ()),
             }

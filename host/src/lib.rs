@@ -1,4 +1,4 @@
-//! Pointsman's host: what waits, listens and writes. What plugins are is `pointsman-sandbox`, and what becomes of a subject `pointsman-core`.
+//! Pointsman's host: everything that waits, listens and writes. `pointsman-sandbox` runs plugins, and `pointsman-core` plans subjects.
 
 pub mod allocator;
 pub mod api_errors;

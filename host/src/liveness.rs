@@ -1,4 +1,4 @@
-//! What this host is doing, and since when. Whoever has been at one thing for minutes hangs: `/healthz` says so, and the kubelet starts the host anew.
+//! This host's work in progress. Work that takes minutes hangs: `/healthz` reports it, and the kubelet restarts the host.
 
 use pointsman_sandbox::sync::locked;
 use std::{
@@ -8,10 +8,10 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long one thing may take. A plan asks several policies, each with a deadline of seconds, and each write has one as well.
+/// The maximum duration of one piece of work. A plan calls several policies, each with a deadline of seconds; each write also has one.
 const STUCK_AFTER: Duration = Duration::from_mins(5);
 
-/// What is being done now.
+/// The work in progress.
 #[derive(Clone, Debug, Default)]
 pub struct Liveness(Arc<Mutex<WorkInProgress>>);
 
@@ -21,7 +21,7 @@ struct WorkInProgress {
     begun: BTreeMap<u64, (String, Instant)>,
 }
 
-/// Something that is being done until this is dropped.
+/// A piece of work, in progress until this is dropped.
 #[derive(Debug)]
 pub struct Work {
     number: u64,
@@ -35,7 +35,7 @@ impl Drop for Work {
 }
 
 impl Liveness {
-    /// Notes what is done from now on.
+    /// Starts a piece of work.
     pub fn begin(&self, what: String) -> Work {
         let mut work = locked(&self.0);
         let number = work.next;
@@ -44,10 +44,10 @@ impl Liveness {
         Work { number, liveness: self.clone() }
     }
 
-    /// What hangs, if anything.
+    /// The work that hangs, if any.
     pub fn stuck(&self) -> Option<String> {
         let work = locked(&self.0);
-        // The first that was begun has taken longest.
+        // The oldest entry has taken longest.
         let (what, since) = work.begun.values().next()?;
         let seconds = since.elapsed();
         (seconds > STUCK_AFTER).then(|| format!("{what} has been going on for {} s", seconds.as_secs()))

@@ -1,4 +1,4 @@
-//! From bytes and a binding to a plugin that can be asked, or to the sentence that says why not.
+//! Turns bytes and a binding into a plugin that can be called, or into a sentence with the reason why not.
 
 use pointsman_core::{
     decide::{
@@ -39,22 +39,22 @@ use std::{
 /// Why a plugin can't be part of a policy set.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// It is no plugin, or can't be compiled.
+    /// The bytes are no plugin, or can't be compiled.
     #[error("{0}")]
     Compile(#[from] CompileError),
-    /// It can't say what it is.
+    /// The plugin can't describe itself.
     #[error("call of `describe`: {0}")]
     Describe(CallError),
-    /// What it says of itself isn't true.
+    /// The plugin's description of itself is wrong.
     #[error("{0}")]
     Description(String),
-    /// It speaks no version that this host may ask it by.
+    /// The plugin supports no version of the interfaces that this host supports.
     #[error("{0}")]
     Version(CallError),
-    /// It is bound to what it doesn't answer.
+    /// It is bound to a point at which it doesn't answer.
     #[error("spec.points: the plugin doesn't answer at {}; it supports {}", name(*.0), names(.1))]
     Points(PolicyPoint, Vec<PolicyPoint>),
-    /// The binding makes no sense.
+    /// The binding is invalid.
     #[error("{0}")]
     Binding(String),
     /// Its conditions can't be evaluated.
@@ -63,13 +63,13 @@ pub enum LoadError {
     /// Its configuration doesn't fit.
     #[error("{0}")]
     Config(#[from] ConfigError),
-    /// It can't be brought to life with its configuration.
+    /// It can't be instantiated with its configuration.
     #[error("call of `configure`: {0}")]
     Configure(CallError),
 }
 
 impl LoadError {
-    /// One CamelCase word for it.
+    /// A CamelCase reason for the error.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Compile(error) => error.reason(),
@@ -84,7 +84,7 @@ impl LoadError {
 }
 
 impl LoadError {
-    /// Whether the same bytes may well be loaded another time: what failed is this machine at this moment.
+    /// Whether the same bytes may load at another time: the failure is this machine's at this moment.
     pub fn passing(&self) -> bool {
         match self {
             Self::Compile(error) => matches!(error, CompileError::Process(_) | CompileError::TooLong(_)),
@@ -112,63 +112,63 @@ fn names(points: &[PolicyPoint]) -> String {
     points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(", ")
 }
 
-/// Loads plugins, and rules.
+/// Loads plugins and rules.
 #[derive(Debug)]
 pub struct Loader {
     engines: Arc<Engines>,
     compilers: Compilers,
     /// The deadline of a call at a hot point, unless the binding has one.
     hot_deadline: Duration,
-    /// Made when the first rule is loaded.
+    /// Loaded with the first rule.
     evaluator: OnceLock<Result<Arc<Evaluator>, String>>,
 }
 
 /// A plugin's code, before it is bound to anything.
 #[derive(Debug)]
 pub struct Described {
-    /// What it says of itself.
+    /// The plugin's description of itself.
     pub description: Description,
-    /// The version of the interfaces that it is asked by.
+    /// The version of the interfaces by which it is called.
     pub version: Version,
     /// The policy points whose interfaces its binary exports.
     pub exports: Vec<String>,
 }
 
 impl Loader {
-    /// With engines and compilers.
+    /// Creates a loader with engines and compilers.
     pub fn new(engines: Arc<Engines>, compilers: Compilers) -> Self {
         Self { engines, compilers, hot_deadline: HOT_DEADLINE, evaluator: OnceLock::new() }
     }
 
-    /// The same, with another deadline for calls at hot points whose binding has none.
+    /// Sets another deadline for calls at hot points whose binding has none.
     #[must_use]
     pub fn with_hot_deadline(self, hot_deadline: Duration) -> Self {
         Self { hot_deadline, ..self }
     }
 
-    /// That deadline.
+    /// The deadline of calls at hot points whose binding has none.
     pub fn hot_deadline(&self) -> Duration {
         self.hot_deadline
     }
 
-    /// What evaluates rules. Blocks while it is compiled.
+    /// The evaluator of rules. Blocks while it is compiled.
     pub fn evaluator(&self) -> Result<Arc<Evaluator>, String> {
         let made = || Evaluator::new(&self.engines, &self.compilers).map(Arc::new);
         self.evaluator.get_or_init(made).clone().map_err(|why| format!("the CEL evaluator can't be loaded: {why}"))
     }
 
-    /// The engines that its plugins run in.
+    /// The engines that the loader's plugins run in.
     pub fn engines(&self) -> &Arc<Engines> {
         &self.engines
     }
 
-    /// Loads a rule. Blocks for some milliseconds, the first time for longer.
+    /// Loads a rule. Blocks for some milliseconds, and the first time for longer.
     pub fn rule(&self, bound: PolicySetRule) -> Result<Rule, RuleError> {
         let evaluator = self.evaluator().map_err(RuleError::Evaluator)?;
         Rule::load(bound, &evaluator, fields::shapes())
     }
 
-    /// What a plugin says of itself. Blocks while it is compiled.
+    /// A plugin's description of itself. Blocks while it is compiled.
     pub fn describe(&self, bytes: &[u8], limits: Limits) -> Result<Described, LoadError> {
         let compiled = self.compilers.load(&self.engines, Use::ControlPlane, bytes)?;
         let Compiled { code, version, drafts, points, .. } = &compiled;
@@ -181,7 +181,7 @@ impl Loader {
         }
         for set in &description.features {
             let known = scoring::features(set.question);
-            // What administrators define isn't known before a scheduler's extender runs with it; elsewhere it is NaN.
+            // The features that administrators define are known only when a scheduler's extender runs with them; elsewhere they are NaN.
             let is_known =
                 |feature: &str| known.contains(&feature) || set.question == Question::NodePlacement && settings::is_feature_name(feature);
             if let Some(unknown) = set.features.iter().find(|feature| !is_known(feature)) {
@@ -192,7 +192,7 @@ impl Loader {
         Ok(Described { description, version, exports: compiled.points })
     }
 
-    /// Loads a plugin as it is bound. The binding's points may be left out; the member tells those that it is asked at. Blocks while
+    /// Loads a plugin as it is bound. The binding may leave out its points; the member lists the points at which it is called. Blocks while
     /// it is compiled.
     pub fn load(&self, mut bound: PolicySetPlugin, bytes: &[u8]) -> Result<Member, LoadError> {
         let limits = bound.limits.as_ref().map_or(Ok(Limits::DEFAULT), limits);
@@ -223,7 +223,7 @@ impl Loader {
         let plugin = |use_, limits, instances| -> Result<Plugin, LoadError> {
             let compiled = self.compilers.load(&self.engines, use_, bytes)?;
             let plugin = Plugin::new(&self.engines, use_, (&compiled.code, version), config, limits, instances);
-            // Whether it takes its configuration shows here and not at the first question.
+            // Check its configuration here rather than at the first call.
             plugin.and_then(|plugin| plugin.takes_config().map(|_| plugin)).map_err(LoadError::Configure)
         };
         let (mut control_plane, mut hot) = (None, None);
@@ -243,18 +243,18 @@ impl Loader {
         Ok(member.under(conditions))
     }
 
-    /// A member whose bytes can't be had, which nobody is asked about whom its conditions leave out. Blocks as `load` does.
+    /// A member whose bytes are missing. Its conditions still exclude subjects. Blocks as `load` does.
     pub fn absent(&self, bound: PolicySetPlugin, why: String) -> Member {
         let conditions = self.conditions(&bound).unwrap_or_default();
         Member::unloadable(bound, why).under(conditions)
     }
 
-    /// What a binding's matchConditions come to.
+    /// Compiles a binding's matchConditions.
     fn conditions(&self, bound: &PolicySetPlugin) -> Result<Option<Conditions>, LoadError> {
         if bound.match_conditions.is_empty() {
             return Ok(None);
         }
-        // A request waits there.
+        // A request waits at this point.
         if bound.points.contains(&PolicyPoint::SchedulingScoring) {
             let sentence = "spec.matchConditions: they aren't evaluated at scheduling-scoring; bind the plugin by match alone there";
             return Err(LoadError::Binding(sentence.to_owned()));

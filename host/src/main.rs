@@ -25,7 +25,7 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode> {
     isolate::install_hook(|| {});
     let runtime = Runtime::new().context("starting the threads that tasks run on")?;
-    // It is never dropped: a task that is in the middle of a long computation would find its timers gone, and panic. Those who write have
+    // The runtime is never dropped: a task in the middle of a long computation would find its timers gone, and panic. All writers have
     // ended by then.
     Box::leak(Box::new(runtime)).block_on(Cli::parse_process().run())
 }

@@ -1,4 +1,4 @@
-//! The metrics of this host, and their page in the format that the reader asks for.
+//! The metrics of this host, and their page in the format that the client accepts.
 //!
 //! A metric is either counted where something happens ([`Reconciles`]), or read from the host's state while the page is written
 //! ([`HostState`]).
@@ -37,13 +37,13 @@ use std::{
     time::Instant,
 };
 
-/// Labels whose names and values are all known when the host is built.
+/// Labels whose names and values are all known at compile time.
 pub type Labels<const N: usize> = [(&'static str, &'static str); N];
 
 /// The upper bounds of the buckets of a reconcile's duration, in seconds.
 const RECONCILE_BUCKETS: [f64; 9] = [0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0];
 
-/// What the controller counts.
+/// The controller's counts.
 #[derive(Debug)]
 pub struct Reconciles {
     done: Family<Labels<2>, Counter>,
@@ -76,17 +76,17 @@ impl Reconciles {
         self.seconds.get_or_create(&[("controller", kind)]).observe(seconds);
     }
 
-    /// Counts that somebody has removed the condition of a contested subject.
+    /// Counts that another writer has removed the condition of a contested subject.
     pub fn taken_away(&self, kind: &'static str) {
         self.taken_away.get_or_create(&[("controller", kind)]).inc();
     }
 
-    /// Sets how many subjects are queued.
+    /// Sets the number of queued subjects.
     pub fn depth(&self, depth: usize) {
         self.depth.get_or_create(&[("name", "subjects")]).set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
-    /// Adds these metrics to those of the page.
+    /// Adds these metrics to the page.
     pub fn register(&self, registry: &mut Registry) {
         let Self { done, seconds, taken_away, depth } = self;
         registry.register("controller_runtime_reconcile", "Reconciles, by kind of subject and result", done.clone());
@@ -97,10 +97,10 @@ impl Reconciles {
     }
 }
 
-/// What is read from while the page is written.
+/// The state that is read while the page is written.
 #[derive(Debug)]
 pub struct HostState {
-    /// The active policy set, and how often each policy set changed its state.
+    /// The active policy set, and the number of state changes of each policy set.
     pub policies: Arc<Policies>,
     /// The restarts of pods.
     pub pacer: Arc<Pacer>,
@@ -178,7 +178,7 @@ impl Collector for HostState {
     }
 }
 
-/// How long the calls of a plugin took, as a metric.
+/// The duration of a plugin's calls, as a metric.
 struct CallDurations<'l>(&'l Latency);
 
 impl EncodeMetric for CallDurations<'_> {
@@ -208,10 +208,10 @@ pub(crate) fn family<L: EncodeLabelSet, M: EncodeMetric + TypedMetric>(
     metrics.into_iter().try_for_each(|(labels, metric)| metric.encode(family.encode_family(&labels)?))
 }
 
-/// What stands for the names that have no series of their own.
+/// The label of all names without their own series.
 pub(crate) const OTHERS: &str = "others";
 
-/// The name under which something is counted: its own for the first so many names, so that no client can add series without end.
+/// The label under which a name is counted: the first `most` names keep their own, so that no client can add series without end.
 pub(crate) fn bounded(known: &Mutex<BTreeSet<String>>, name: &str, most: usize) -> String {
     let mut known = locked(known);
     if known.contains(name) || known.len() < most && known.insert(name.to_owned()) { name.to_owned() } else { OTHERS.to_owned() }
@@ -228,7 +228,7 @@ pub(crate) fn single(page: &mut DescriptorEncoder<'_>, name: &str, help: &str, v
 pub enum Format {
     /// OpenMetrics 1.0.0.
     OpenMetrics,
-    /// Prometheus' text format 0.0.4, which everything reads.
+    /// Prometheus' text format 0.0.4, which every client reads.
     Prometheus,
 }
 

@@ -1,5 +1,5 @@
-//! The rights that this process lacks, as the API server refuses its requests: a line of the log for those that a role grants together, when they
-//! become known and when they are there.
+//! The rights that this process lacks, as the API server refuses its requests. The log gets one line for all rights that a role grants
+//! together, when they are found missing and when they are granted.
 
 use crate::permissions::{self, EXTERNAL_METRICS, MODEL_REPORTS};
 use pointsman_sandbox::sync::locked;
@@ -11,25 +11,26 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// How the API server begins what it says of whoever lacks a right. Quotas and Pod Security forbid in other words.
+/// The start of the API server's message about a missing right. The messages about quotas and Pod Security start differently.
 const LACKS_RIGHT: &str = " is forbidden: User \"";
 
-/// How long refusals are gathered. A role grants many rights, and an API server that has just started refuses some that it grants a moment later.
+/// The delay during which refusals are gathered. A role grants many rights, and an API server that has just started may refuse a right for
+/// a moment.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// Where Kubernetes describes who may ask extension API servers.
+/// The namespace in which Kubernetes describes who may call extension API servers.
 const EXTENSION_NAMESPACE: &str = "kube-system";
 
-/// A right, as RBAC names it.
+/// A right in the terms of RBAC.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Right {
-    /// Such as list.
+    /// For example `list`.
     pub verb: String,
     /// The API group.
     pub group: String,
-    /// The plural name of the kind, with a part of it if that is meant: `pods`, `deployments/status`.
+    /// The plural name of the kind, with the subresource if any: `pods`, `deployments/status`.
     pub resource: String,
-    /// None for what is in no namespace, and for all namespaces.
+    /// None for a cluster-scoped resource, and for all namespaces.
     pub namespace: Option<String>,
 }
 
@@ -42,7 +43,7 @@ impl Right {
     }
 }
 
-/// Who lacks which right, as the API server says it.
+/// Parses the user and the missing right from the API server's message.
 fn parse(message: &str) -> Option<(&str, Right)> {
     let (_, rest) = message.split_once(LACKS_RIGHT)?;
     let (user, rest) = rest.split_once("\" cannot ")?;
@@ -53,7 +54,7 @@ fn parse(message: &str) -> Option<(&str, Right)> {
     Some((user, Right { verb: verb.to_owned(), group: group.to_owned(), resource: resource.to_owned(), namespace }))
 }
 
-/// Somebody, by the name that the API server knows.
+/// The name of a user or ServiceAccount for a message.
 fn display_user(user: &str) -> String {
     let account = user.strip_prefix("system:serviceaccount:").and_then(|account| account.split_once(':'));
     account.map_or_else(|| format!("the user {user}"), |(namespace, name)| format!("the ServiceAccount {namespace}/{name}"))
@@ -62,9 +63,9 @@ fn display_user(user: &str) -> String {
 /// A request that was refused.
 #[derive(Debug)]
 struct Refusal {
-    /// Who lacks the right, and what to do.
+    /// The user who lacks the right, and the remedy.
     complaint: String,
-    /// What was requested, which may take several rights: an apply that creates an object takes two.
+    /// The right for the request, which may need several: an apply that creates an object needs two.
     requested: Right,
     is_logged: bool,
 }
@@ -72,9 +73,9 @@ struct Refusal {
 #[derive(Debug, Default)]
 struct State {
     missing: BTreeMap<Right, Refusal>,
-    /// Those that are there again, and about which nothing was logged yet.
+    /// The rights that are granted again, which isn't logged yet.
     granted: BTreeSet<Right>,
-    /// Whether a task is about to log what has changed.
+    /// Whether a task is about to log the changes.
     is_due: bool,
 }
 
@@ -83,25 +84,25 @@ struct State {
 pub struct MissingRights {
     /// The host's own namespace.
     home: String,
-    /// The namespaces that it serves; all, if there are none.
+    /// The namespaces that the host serves; all if empty.
     served: BTreeSet<String>,
     state: Mutex<State>,
 }
 
 impl MissingRights {
-    /// None, of a host in a namespace that serves these, or all.
+    /// Creates an empty list for a host in the namespace `home` that serves these namespaces, or all if there are none.
     pub fn new(home: &str, served: BTreeSet<String>) -> Self {
         Self { home: home.to_owned(), served, state: Mutex::default() }
     }
 
-    /// Takes it that the API server has refused a request about an object of this name, in these words.
+    /// Records that the API server has refused a request about the object of this name, with this message.
     pub fn refused(self: &Arc<Self>, requested: Right, name: Option<&str>, message: &str) {
         let Some((user, right)) = parse(message) else { return };
         let remedy = self.remedy(&right, name).map(|remedy| format!(": {remedy}")).unwrap_or_default();
         let complaint = format!("{} lacks the right{remedy}", display_user(user));
         let key = self.without_tenant(right);
         let mut state = locked(&self.state);
-        // It was logged before, and nothing since.
+        // It was logged before, and nothing has been logged since.
         let is_logged =
             state.granted.remove(&key) || state.missing.get(&key).is_some_and(|known| known.is_logged && known.complaint == complaint);
         state.missing.insert(key, Refusal { complaint, requested, is_logged });
@@ -110,13 +111,13 @@ impl MissingRights {
         }
     }
 
-    /// Takes it that the API server has let a request through, which may have created something.
+    /// Records that the API server has allowed a request, which may have created an object.
     pub fn allowed(self: &Arc<Self>, request: &Right, has_created: bool) {
         let mut state = locked(&self.state);
         if state.missing.is_empty() {
             return;
         }
-        // In another namespace a right may be granted by a role of that namespace alone.
+        // A right in another namespace may be granted by a role of only that namespace.
         let is_granted = |right: &Right, refusal: &Refusal| refusal.requested == *request && (right.verb == request.verb || has_created);
         let granted: Vec<Right> =
             state.missing.iter().filter(|(right, refusal)| is_granted(right, refusal)).map(|(right, _)| right.clone()).collect();
@@ -128,7 +129,7 @@ impl MissingRights {
         }
     }
 
-    /// Whether a text repeats that a right is missing which is known to be. That is logged here, and needn't be by all who lack it.
+    /// Whether a text reports a right that is known to be missing. It is logged here, so its other callers needn't log it.
     pub fn repeats(&self, text: &str) -> bool {
         let key = |(_, right)| self.without_tenant(right);
         parse(text).map(key).is_some_and(|key| locked(&self.state).missing.contains_key(&key))
@@ -146,7 +147,7 @@ impl MissingRights {
         }
     }
 
-    /// What hasn't been logged yet, a line for all resources about which it is the same.
+    /// The changes that aren't logged yet: one line for all resources with the same text.
     fn news(&self) -> Vec<Line> {
         let mut state = locked(&self.state);
         let State { missing, granted, is_due } = &mut *state;
@@ -163,13 +164,13 @@ impl MissingRights {
         lines.into_iter().map(|((verb, namespace, complaint), resources)| Line { verb, resources, namespace, complaint }).collect()
     }
 
-    /// A right as it is counted: those in the namespaces of tenants are one, if the host serves all.
+    /// A right as it is counted: if the host serves all namespaces, the rights in all namespaces of tenants are one.
     fn without_tenant(&self, right: Right) -> Right {
         let namespace = right.namespace.filter(|namespace| *namespace == self.home || !self.served.is_empty());
         Right { namespace, ..right }
     }
 
-    /// What to apply, if one of our roles grants the right.
+    /// The role to apply, if one of ours grants the right.
     fn remedy(&self, right: &Right, name: Option<&str>) -> Option<String> {
         let namespace = right.namespace.as_deref();
         let is_at_home = namespace == Some(&*self.home);
@@ -191,7 +192,7 @@ struct Line {
     verb: String,
     resources: Vec<String>,
     namespace: Option<String>,
-    /// None if the rights are there again.
+    /// None if the rights are granted again.
     complaint: Option<String>,
 }
 
@@ -228,7 +229,7 @@ mod tests {
         Right { verb, group, resource, namespace: namespace.map(str::to_owned) }
     }
 
-    /// As the API server refuses somebody what they have requested.
+    /// Refuses a request with the API server's message.
     fn refuse(rights: &Arc<MissingRights>, right: &Right) {
         let Right { verb, group, resource, namespace } = right;
         let place = namespace.as_ref().map_or_else(|| "at the cluster scope".to_owned(), |name| format!("in the namespace \"{name}\""));
@@ -266,7 +267,7 @@ mod tests {
         let others =
             |verb: &str| format!("trying again: pods is forbidden: User \"{HOST}\" cannot {verb} resource \"pods\" in API group \"\" at");
         assert!(rights.repeats(&others("list")) && !rights.repeats(&others("watch")));
-        // Neither a retry nor the same in another namespace is news.
+        // Neither a retry nor the same right in another namespace is logged.
         refuse(&rights, &pods);
         refuse(&rights, &right("patch", "ome.io", "inferenceservices/status", Some("shop")));
         assert_eq!(lines(&rights), [""; 0]);

@@ -1,9 +1,9 @@
-//! What a model's files say, as the fields of a BaseModel's spec that may be left out.
+//! The facts from a model's files, as the optional fields of a BaseModel's spec.
 
 use pointsman_model::ModelFacts;
 use serde_json::{Map, Value, json};
 
-/// The fields that the files answer.
+/// The fields of the spec that the files determine.
 pub(crate) fn spec_fields(facts: &ModelFacts) -> Map<String, Value> {
     let max_tokens = facts.max_tokens.and_then(|tokens| i32::try_from(tokens).ok());
     let fields = [
@@ -19,7 +19,7 @@ pub(crate) fn spec_fields(facts: &ModelFacts) -> Map<String, Value> {
     fields.into_iter().filter(|(_, value)| !value.is_null()).map(|(field, value)| (field.to_owned(), value)).collect()
 }
 
-/// Sets in a spec what is unset in it, as the leader does in a cluster.
+/// Sets the missing fields of a spec, as the leader does in a cluster.
 pub(crate) fn fill_in(spec: &mut Map<String, Value>, facts: &ModelFacts) {
     let is_unset = |value: &Value| match value {
         Value::Null => true,

@@ -1,4 +1,4 @@
-//! What the host finds out from its own pod.
+//! What the host reads from its own pod.
 
 use crate::problem::sentence;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,18 +13,18 @@ pub enum OwnImageError {
     /// There is no such pod, or it has no image.
     #[error("the host finds no pod {0} that is its own, with an image")]
     NoPod(String),
-    /// The API server gives no answer, or refuses to.
+    /// The API server refused the request or didn't respond.
     #[error("the host can't read its pod {pod} ({})", sentence(error))]
     Unread {
         /// The pod.
         pod: String,
-        /// What came instead.
+        /// The error.
         error: kube::Error,
     },
 }
 
 impl OwnImageError {
-    /// Whether it repeats until somebody changes something.
+    /// Whether the error repeats until somebody changes something.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::NoPod(_) => true,
@@ -33,7 +33,7 @@ impl OwnImageError {
     }
 }
 
-/// The image that this host runs in, by its own pod.
+/// The image of this host, from its own pod.
 pub async fn image(client: &Client, namespace: &str, name: &str) -> Result<String, OwnImageError> {
     let pod = || format!("{namespace}/{name}");
     let found = Api::<Pod>::namespaced(client.clone(), namespace).get_opt(name).await;

@@ -1,8 +1,8 @@
-//! What a host may do in a cluster, by what it is for. `cargo xtask generate` writes `deploy/roles` from it: a right that isn't here isn't
-//! granted to anybody.
+//! The rights of a host in a cluster, per feature. `cargo xtask generate` writes `deploy/roles` from this list: rights that aren't here
+//! aren't granted.
 //!
-//! A host that serves some namespaces only (`--namespaces`) has the same rights in these namespaces, by a Role in each, and across all
-//! namespaces only those to what is in none.
+//! A host that serves only some namespaces (`--namespaces`) has the same rights in these namespaces, by a Role in each, and cluster-wide
+//! only those to cluster-scoped resources.
 
 mod model_agent;
 mod scheduler;
@@ -35,19 +35,19 @@ use std::collections::BTreeSet;
 /// The ServiceAccount that hosts run as.
 pub const ACCOUNT: &str = "pointsman";
 
-/// The ServiceAccount that gateways run as. Strangers reach them, so they have no right of a host.
+/// The ServiceAccount that gateways run as. Untrusted clients reach gateways, so they have none of a host's rights.
 pub const GATEWAY_ACCOUNT: &str = "pointsman-gateway";
 
-/// Its roles. `pointsman-gateway` are the host's for the Gateway API.
+/// The gateways' roles. `pointsman-gateway` is the host's role for the Gateway API.
 const GATEWAY_ROLE: &str = "pointsman-model-gateway";
 
-/// How many gateways there may be: RBAC limits what each writes by its name.
+/// The maximum number of gateways: RBAC limits each one's writes by its name.
 const MAX_GATEWAYS: usize = 10;
 
-/// The Secret with the certificates that the host makes for its webhook.
+/// The Secret with the certificates that the host creates for its webhook.
 pub const WEBHOOK_SECRET: &str = "pointsman-webhook";
 
-/// The same for its external metrics API. The Service of the API is called so, too.
+/// The Secret with the certificates for the external metrics API. The API's Service has the same name.
 pub const EXTERNAL_METRICS_SECRET: &str = "pointsman-external-metrics";
 
 /// The feature that every host has.
@@ -59,7 +59,7 @@ pub const WEBHOOK: &str = "webhook";
 /// The feature of the external metrics API.
 pub const EXTERNAL_METRICS: &str = "external-metrics";
 
-/// The features of which a host makes use only by a flag. Their folders aren't in the kustomization with all rights.
+/// The features that a host uses only with a flag. The kustomization with all rights doesn't include their folders.
 const BY_FLAG: [&str; 2] = [WEBHOOK, EXTERNAL_METRICS];
 
 /// The APIService of the external metrics API.
@@ -68,27 +68,27 @@ const EXTERNAL_METRICS_API: &str = "v1beta1.external.metrics.k8s.io";
 /// The feature of InferenceModels.
 pub const EH_OPS: &str = "eh-ops";
 
-/// Below `deploy/roles`, for a host that serves some namespaces only: what it may do in each of them.
+/// The folder in `deploy/roles` with the rights in each served namespace of a host that serves only some.
 pub const IN_NAMESPACE: &str = "namespaced/tenant";
 
-/// The same: what it may do beside them.
+/// The folder in `deploy/roles` with such a host's other rights.
 pub const BESIDE_NAMESPACES: &str = "namespaced/host";
 
-/// What is in no namespace, beside the kinds that plans and people use. Events about such objects are in the namespace `default`.
+/// Cluster-scoped resources in addition to the kinds of plans and users. Events about such objects are in the namespace `default`.
 const OF_CLUSTER: [&str; 6] =
     ["apiservices", "customresourcedefinitions", "events", "mutatingwebhookconfigurations", "nodes", "validatingwebhookconfigurations"];
 
-/// What is only seen.
+/// The verbs for kinds that are only read.
 const SEES: &[&str] = &["list", "watch"];
-/// What is created for a subject. An apply is a patch; for one that creates, the API server requires both verbs.
+/// The verbs for objects that are created for a subject. An apply is a patch; if it creates, the API server requires both verbs.
 const OWNS: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
 
-/// Something that a cluster may have switched on, with the rights that it takes.
+/// A feature that a cluster may use, with the rights that it needs.
 #[derive(Debug)]
 pub struct Feature {
     /// The name of its folder, and of its roles after `pointsman-`.
     pub name: &'static str,
-    /// Who needs it, as a sentence.
+    /// Who needs the feature, as a sentence.
     pub purpose: &'static str,
     /// Rules for all namespaces.
     pub everywhere: Vec<Value>,
@@ -100,7 +100,7 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-/// The same for the objects of one name.
+/// The same rule, limited to the objects of one name.
 fn named(mut rule: Value, name: &str) -> Value {
     rule["resourceNames"] = json!([name]);
     rule
@@ -110,26 +110,26 @@ fn rules(resources: &[&Resource], verbs: &[&str]) -> Vec<Value> {
     resources.iter().map(|resource| rule(resource.group, resource.plural, verbs)).collect()
 }
 
-/// A subject: it is seen, its status is written, and its objects name it as their owner, which some clusters require a right for.
+/// A kind of subject: the host reads it, writes its status, and names it as the owner of objects, which some clusters require a right for.
 fn subject(resource: &Resource) -> Vec<Value> {
     let part = |part: &str, verb: &str| rule(resource.group, &format!("{}/{part}", resource.plural), &[verb]);
     [rules(&[resource], SEES), vec![part("status", "patch"), part("finalizers", "update")]].concat()
 }
 
-/// What a Role grants that is created for a subject: nobody may grant what they may not do.
+/// The rules of a Role that is created for a subject: the API server lets nobody grant rights that they lack.
 fn granted(role: &Value) -> Vec<Value> {
     let rules = role["rules"].as_array().cloned().unwrap_or_default();
     rules
         .into_iter()
         .map(|mut rule| {
-            // The names are those of the subjects.
+            // The names are those of the subjects' objects.
             rule.as_object_mut().map(|rule| rule.remove("resourceNames"));
             rule
         })
         .collect()
 }
 
-/// What every host needs.
+/// The rights that every host needs.
 fn base() -> Feature {
     let policy = POLICY_PLUGIN.group;
     let status = [&POLICY_PLUGIN, &POLICY_SET, &VALIDATION_RULE].map(|kind| format!("{}/status", kind.plural));
@@ -147,7 +147,7 @@ fn base() -> Feature {
             json!({"apiGroups": [policy], "resources": status, "verbs": ["patch"]}),
         ],
         at_home: vec![
-            // Only this one: a namespace counts as within itself.
+            // Only the host's own: for RBAC, a Namespace object is inside itself.
             rule(NAMESPACE.group, NAMESPACE.plural, &["get"]),
             rule("", "configmaps", &["create", "delete", "get", "list", "patch", "update", "watch"]),
             rule("coordination.k8s.io", "leases", &["create"]),
@@ -156,18 +156,18 @@ fn base() -> Feature {
     }
 }
 
-/// What the certificates take that a host makes for itself.
+/// The rights for the certificates that a host creates for itself.
 fn own_certificates(secret: &str) -> Vec<Value> {
     // The API server can't limit a creation by name.
     vec![rule("", "secrets", &["create"]), named(rule("", "secrets", &["list", "update", "watch"]), secret)]
 }
 
-/// What the external metrics API takes.
+/// The rights for the external metrics API.
 fn external_metrics() -> Feature {
     Feature {
         name: EXTERNAL_METRICS,
         purpose: "The host answers the external metrics API.",
-        // Pools and what is between them and their pickers are read for each question.
+        // Pools, and the objects between them and their pickers, are read for each query.
         everywhere: [
             vec![named(rule("apiregistration.k8s.io", "apiservices", &["list", "patch", "watch"]), EXTERNAL_METRICS_API)],
             rules(&[&INFERENCE_POOL, &X_INFERENCE_POOL, &SERVICE], &["get"]),
@@ -178,7 +178,7 @@ fn external_metrics() -> Feature {
     }
 }
 
-/// What both kinds of service are made of.
+/// The kinds of object that both kinds of service need.
 const SERVED_BY: [&Resource; 6] = [&DEPLOYMENT, &SERVICE, &SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING, &HORIZONTAL_POD_AUTOSCALER];
 
 fn kserve() -> Feature {
@@ -189,18 +189,18 @@ fn kserve() -> Feature {
             subject(&LLM_INFERENCE_SERVICE),
             rules(&[&LLM_CONFIG], SEES),
             rules(&SERVED_BY, OWNS),
-            // What a service's criticality is to its scheduler.
+            // The objects by which a service's scheduler learns its criticality.
             rules(&[&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE], OWNS),
-            // The one for this project's picker has no other rights.
+            // The Role for this project's picker has no other rights.
             granted(&access::picks_endpoints_by_leader(Metadata::default(), "", "")),
         ]
         .concat(),
-        // The image of the host's own pod, which runs their schedulers.
+        // For the image of the host's own pod, which runs their schedulers.
         at_home: vec![rule("", "pods", &["get"])],
     }
 }
 
-/// All of them, in the order of the docs.
+/// All features, in the order of the docs.
 pub fn features() -> Vec<Feature> {
     let neighbour = |name, purpose, kinds: &[&Resource]| Feature { name, purpose, everywhere: rules(kinds, OWNS), at_home: Vec::new() };
     vec![
@@ -210,20 +210,20 @@ pub fn features() -> Vec<Feature> {
             purpose: "It serves InferenceServices, and runs BenchmarkJobs and TrainingJobs.",
             everywhere: [
                 subject(&INFERENCE_SERVICE),
-                // The labels by which people select it are in its metadata.
+                // The labels for `kubectl get --selector` are in the object's metadata.
                 rules(&[&INFERENCE_SERVICE, &BENCHMARK_JOB, &TRAINING_JOB], &["patch"]),
                 subject(&BENCHMARK_JOB),
                 subject(&TRAINING_JOB),
-                // One whose time to live is over is deleted, and the weight of one that has succeeded created.
+                // An expired TrainingJob is deleted, and the FineTunedWeight of a successful one is created.
                 rules(&[&TRAINING_JOB], &["delete"]),
                 rules(&[&FINE_TUNED_WEIGHT], &["create"]),
                 rules(&[&BASE_MODEL, &CLUSTER_BASE_MODEL, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT], SEES),
                 rules(&SERVED_BY, OWNS),
                 rules(&[&POD_DISRUPTION_BUDGET, &NETWORK_POLICY, &PERSISTENT_VOLUME_CLAIM, &JOB], OWNS),
                 granted(&access::sees_pods(Metadata::default())),
-                // What nodes have of a model is written into its status, and into its spec what its files answer.
+                // The nodes' copies of a model go into its status, and the facts from its files into its spec.
                 vec![rule("", "nodes", SEES)],
-                // What weights wait for, and who uses a runtime.
+                // The state of weights, and the users of a runtime.
                 [&SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME, &FINE_TUNED_WEIGHT]
                     .map(|kind| rule(kind.group, &format!("{}/status", kind.plural), &["patch"]))
                     .to_vec(),
@@ -235,14 +235,14 @@ pub fn features() -> Vec<Feature> {
                     .collect(),
             ]
             .concat(),
-            // The image of the host's own pod, in which models on claims are inspected.
+            // For the image of the host's own pod, in which models on PersistentVolumeClaims are inspected.
             at_home: vec![rule("", "pods", &["get"])],
         },
         kserve(),
         Feature {
             name: EH_OPS,
             purpose: "It serves InferenceModels.",
-            // Its finalizer is in the object's metadata. Who gets memory depends on what every pod of a node takes.
+            // The finalizer is in the object's metadata. The allocation of memory depends on all pods of a node.
             everywhere: [
                 subject(&INFERENCE_MODEL),
                 rules(&[&INFERENCE_MODEL], &["patch"]),
@@ -296,7 +296,7 @@ pub fn features() -> Vec<Feature> {
 
 /// The ServiceAccount of gateways, its roles and their bindings.
 pub fn gateway_objects() -> Vec<Value> {
-    // The API server can't limit a creation by name. What is there already, such as the record of the active policies, can't be changed by it.
+    // The API server can't limit a creation by name. An existing object, such as the record of the active policies, can't be changed by it.
     let mut own = rule("", "configmaps", &["delete", "get", "patch"]);
     own["resourceNames"] = (0..MAX_GATEWAYS).map(|number| format!("{GATEWAY_PREFIX}{number}")).collect();
     let everywhere =
@@ -314,7 +314,7 @@ fn account(name: &str) -> Vec<Value> {
     vec![json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": HOST_NAMESPACE}})]
 }
 
-/// A role with its binding to a ServiceAccount, if there is anything to grant.
+/// A role with its binding to a ServiceAccount, if there are any rules.
 fn role(name: &str, (home, account): (&str, &str), kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
     if rules.is_empty() {
         return Vec::new();
@@ -332,12 +332,13 @@ fn role(name: &str, (home, account): (&str, &str), kind: &str, namespace: Option
     ]
 }
 
-/// Whether a host reads a kind in all namespaces, even if it serves only some: it is in none, or services name those of others.
+/// Whether a host reads a kind in all namespaces even if it serves only some: cluster-scoped kinds, and those that services name in other
+/// namespaces.
 pub fn is_read_everywhere(resource: &Resource) -> bool {
     !resource.namespaced || *resource == GATEWAY
 }
 
-/// Whether a rule is about what is in no namespace, or is read in all.
+/// Whether a rule is about cluster-scoped resources or those that are read in all namespaces.
 fn is_for_everywhere(rule: &Value) -> bool {
     let first = |field: &str| rule[field][0].as_str().unwrap_or_default();
     let plural = first("resources").split('/').next().unwrap_or_default();
@@ -354,8 +355,8 @@ pub fn grants_list(resource: &Resource) -> Option<&'static str> {
     grants("list", (resource.group, resource.plural), None, false)
 }
 
-/// The feature whose role grants a right to a resource of a group, such as `pods/status`, to all of its objects or to the one of this name. Rights
-/// in the host's own namespace count if that is where it is.
+/// The feature whose role grants a right to a resource of a group, such as `pods/status`, for all of its objects or for the one of this
+/// name. `is_at_home` includes the rights in the host's own namespace.
 pub fn grants(verb: &str, (group, resource): (&str, &str), name: Option<&str>, is_at_home: bool) -> Option<&'static str> {
     let has = |list: &Value, name: &str| list.as_array().is_some_and(|list| list.iter().any(|item| item == name));
     let does = |rule: &Value| {
@@ -370,7 +371,7 @@ pub fn grants(verb: &str, (group, resource): (&str, &str), name: Option<&str>, i
     at_home.or_else(|| features.iter().find(|feature| feature.everywhere.iter().any(does))).map(|feature| feature.name)
 }
 
-/// The role of a feature that a host lacks, which serves these namespaces or, without any, all: in a namespace, or for all at once.
+/// The missing role of a feature, for a host that serves these namespaces or, if there are none, all: in one namespace or cluster-wide.
 pub fn missing_role(feature: &str, served: &BTreeSet<String>, namespace: Option<&str>) -> MissingRole {
     let namespace = namespace.filter(|namespace| served.contains(*namespace));
     let folder = match namespace {
@@ -382,49 +383,49 @@ pub fn missing_role(feature: &str, served: &BTreeSet<String>, namespace: Option<
 }
 
 impl Feature {
-    /// Its roles, and their bindings to the host's ServiceAccount.
+    /// The feature's roles, and their bindings to the host's ServiceAccount.
     pub fn objects(&self) -> Vec<Value> {
         let at_home = self.role("Role", Some(HOST_NAMESPACE), &self.at_home);
         [self.account(), self.role("ClusterRole", None, &self.everywhere), at_home, self.bindings()].concat()
     }
 
-    /// The rules of `everywhere` that a host needs in each namespace that it serves, if it serves only some.
+    /// The rules of `everywhere` that a host which serves only some namespaces needs in each of them.
     pub fn in_namespace(&self) -> Vec<Value> {
         self.everywhere.iter().filter(|rule| !is_for_everywhere(rule)).cloned().collect()
     }
 
-    /// Those that it needs for all namespaces even then. What InferenceModels may take of a node depends on its pods, whosever they are.
+    /// The rules that such a host needs cluster-wide. A node's free memory depends on its pods of all namespaces.
     pub fn for_everywhere(&self) -> Vec<Value> {
         let pods = if self.name == EH_OPS { rules(&[&POD], SEES) } else { Vec::new() };
-        // Of models, weights and runtimes of the whole cluster, such a host writes nothing.
+        // Such a host writes nothing about the models, weights and runtimes of the whole cluster.
         let writes_catalogue = |rule: &&Value| rule["apiGroups"][0] == BASE_MODEL.group && rule["verbs"] == json!(["patch"]);
         let rules = self.everywhere.iter().filter(|rule| is_for_everywhere(rule) && !writes_catalogue(rule));
         rules.cloned().chain(pods).collect()
     }
 
-    /// The rules for the namespace of a host that serves only others: LLMInferenceServices build on configurations there.
+    /// The rules for the host's namespace if it serves only others: LLMInferenceServices build on configurations there.
     pub fn beside_namespaces(&self) -> Vec<Value> {
         let configurations = if self.name == "kserve" { rules(&[&LLM_CONFIG], SEES) } else { Vec::new() };
         [self.at_home.clone(), configurations].concat()
     }
 
-    /// What `objects` is to a host that serves some namespaces only: without what it may do in them.
+    /// The roles of a host that serves only some namespaces, without its rights in them.
     pub fn host_objects(&self) -> Vec<Value> {
         let everywhere = self.role("ClusterRole", None, &self.for_everywhere());
         [self.account(), everywhere, self.role("Role", Some(HOST_NAMESPACE), &self.beside_namespaces()), self.bindings()].concat()
     }
 
-    /// The same, for one of these namespaces, which whoever applies it adds.
+    /// The role in one of these namespaces. Whoever applies it sets the namespace.
     pub fn namespace_objects(&self) -> Vec<Value> {
         self.role("Role", None, &self.in_namespace())
     }
 
-    /// The ServiceAccount, which is part of the feature that every host has.
+    /// The ServiceAccount, which is part of the base feature.
     fn account(&self) -> Vec<Value> {
         if self.name == BASE { account(ACCOUNT) } else { Vec::new() }
     }
 
-    /// The binding to a role of the cluster's own, by which the host learns who may ask the external metrics API.
+    /// The binding to a role that Kubernetes defines, with which the host reads who may call the external metrics API.
     fn bindings(&self) -> Vec<Value> {
         if self.name != EXTERNAL_METRICS {
             return Vec::new();
@@ -435,12 +436,12 @@ impl Feature {
             "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOST_NAMESPACE}]})]
     }
 
-    /// Whether a host makes use of it only by a flag, which is called as the feature.
+    /// Whether a host uses the feature only with a flag, which has the feature's name.
     pub fn is_by_flag(&self) -> bool {
         BY_FLAG.contains(&self.name)
     }
 
-    /// A role with its binding, if there is anything to grant.
+    /// A role with its binding, if there are any rules.
     fn role(&self, kind: &str, namespace: Option<&str>, rules: &[Value]) -> Vec<Value> {
         role(&format!("pointsman-{}", self.name), (HOST_NAMESPACE, ACCOUNT), kind, namespace, rules)
     }
@@ -451,7 +452,7 @@ mod tests {
     use super::*;
     use std::{collections::BTreeMap, env, fs, path::Path};
 
-    /// As xtask sets it (`xtask/src/build.rs`).
+    /// The variable that xtask sets (`xtask/src/build.rs`).
     const UPDATE: &str = "POINTSMAN_UPDATE_ROLES";
 
     fn yaml(comment: &str, objects: &[Value]) -> String {
@@ -463,8 +464,8 @@ mod tests {
         yaml(comment, &[json!({"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": resources})])
     }
 
-    /// A folder for each feature, because kustomize takes folders from elsewhere but no files. The webhook's is taken by who takes the webhook,
-    /// and the external metrics API's likewise.
+    /// The files: a folder per feature, because kustomize accepts folders from elsewhere but no files. Only users of the webhook and of the
+    /// external metrics API include their folders.
     fn files() -> BTreeMap<String, String> {
         let features = features();
         let common = features.iter().filter(|feature| !feature.is_by_flag()).map(|feature| feature.name.to_owned()).collect::<Vec<_>>();
@@ -481,7 +482,7 @@ mod tests {
                 files.insert(format!("{name}/kustomization.yaml"), kustomization(feature.purpose, &["roles.yaml".to_owned()]));
             };
             folder(feature.name.to_owned(), &feature.objects());
-            // What the webhook needs is in no namespace but the host's.
+            // The webhook needs only cluster-scoped resources and the host's namespace.
             if feature.name != WEBHOOK {
                 for (parent, objects) in [(BESIDE_NAMESPACES, feature.host_objects()), (IN_NAMESPACE, feature.namespace_objects())] {
                     if !objects.is_empty() {

@@ -1,4 +1,4 @@
-//! Writes, on the leader, whether the pool exists that an InferenceObjective or an InferenceModelRewrite refers to.
+//! Writes, on the leader, whether the pool of an InferenceObjective or an InferenceModelRewrite exists.
 
 use crate::{
     allocator::{objects, some_at_once},
@@ -35,37 +35,38 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// How long changes are gathered: they come in bursts, an object often just before its pool, and nobody waits for these statuses.
+/// The delay during which changes are gathered: they come in bursts, an object often just before its pool, and these statuses aren't
+/// urgent.
 const GATHER: Duration = Duration::from_secs(1);
 
-/// After how long a write is tried again that has failed.
+/// The delay before a failed write is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// After how long that is tried again for which a right was missing.
+/// The delay before a write is retried for which a right was missing.
 const FORBIDDEN_DELAY: Duration = Duration::from_mins(10);
 
-/// The role with the rights to all this.
+/// The role with the rights that this needs.
 const ROLE: &str = "inference-pool";
 
-/// The pools.
+/// The kinds of pools.
 const POOLS: [&Resource; 2] = [&INFERENCE_POOL, &X_INFERENCE_POOL];
 
-/// What it needs.
+/// The inputs of [`run`].
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Inputs {
     /// The cluster.
     pub client: Client,
-    /// Whether this host leads.
+    /// Whether this host is the leader.
     pub leadership: Leadership,
-    /// The namespaces and kinds that are ours.
+    /// The namespaces and kinds that this host serves.
     pub claims: Claims,
-    /// Which kinds the cluster serves.
+    /// The kinds that the cluster serves.
     pub apis: watch::Receiver<Apis>,
 }
 
-/// Writes while this host leads. It never ends.
+/// Writes while this host is the leader. It never ends.
 pub async fn run(inputs: Inputs) {
-    // Only who serves LLMInferenceServices knows their pools.
+    // Only a host that serves LLMInferenceServices knows their pools.
     if !inputs.claims.contains_kind(&LLM_INFERENCE_SERVICE) {
         return std::future::pending().await;
     }
@@ -75,7 +76,7 @@ pub async fn run(inputs: Inputs) {
     }
 }
 
-/// The kinds of ours that the cluster serves.
+/// The kinds of pools and their users that the cluster serves.
 fn served(apis: &Apis) -> BTreeSet<&'static Resource> {
     let all = POOLS.into_iter().chain(POOL_USERS);
     all.filter(|kind| apis.serves(kind.group, kind.version, kind.plural)).collect()
@@ -89,7 +90,7 @@ async fn lead(inputs: &Inputs) {
             Ok(apis) => served(&apis),
             Err(_) => return,
         };
-        // One for each namespace, if the host serves only some: a right may be missing in one of them.
+        // One writer per namespace if the host serves only some: a right may be missing in one of them.
         let namespaces: Vec<Option<&str>> = match &inputs.claims.namespaces {
             all if all.is_empty() => vec![None],
             some => some.iter().map(|namespace| Some(&**namespace)).collect(),
@@ -103,20 +104,20 @@ async fn lead(inputs: &Inputs) {
     }
 }
 
-/// Writes in all namespaces or in one, as long as the cluster serves the same kinds.
+/// Writes in all namespaces or in one, until the cluster serves other kinds.
 struct Writer<'i> {
     claims: &'i Claims,
-    /// Writes only while we lead.
+    /// Writes only while this host is the leader.
     client: Client,
     kinds: BTreeSet<&'static Resource>,
     watched: Watched<Seen>,
-    /// What was written last, with the version in which: the watch may not have brought the next one yet.
+    /// The last write of each object and the version it was based on: the watch may not have brought the next version yet.
     written: BTreeMap<ObjectKey, (String, Value)>,
-    /// What could not be written, and when to try again.
+    /// The failed writes, and the times to retry them.
     failed: BTreeMap<ObjectKey, Instant>,
-    /// The kinds that we have no right to write, until then.
+    /// The kinds that we have no right to write, and the times to retry.
     paused: BTreeMap<&'static Resource, Instant>,
-    /// What was logged last.
+    /// The problem that was logged last.
     problem: Option<String>,
 }
 
@@ -153,7 +154,7 @@ impl<'i> Writer<'i> {
         }
     }
 
-    /// Writes what differs.
+    /// Writes the differences.
     async fn write(&mut self) {
         let obstacle = self.watched.lock().unlisted.obstacle();
         if let Some(obstacle) = obstacle {
@@ -171,7 +172,7 @@ impl<'i> Writer<'i> {
             match answer {
                 Ok(()) => _ = self.written.insert(key, (resource_version, without_times(&status))),
                 Err(kube::Error::Api(answer)) if answer.code == 404 => {}
-                // It has changed, which the watch brings, or somebody else has set such a condition, which stays.
+                // The object has changed, which the watch reports, or another manager has set such a condition, which stays.
                 Err(kube::Error::Api(answer)) if answer.code == 409 => {
                     self.written.insert(key, (resource_version, without_times(&status)));
                 }
@@ -214,7 +215,7 @@ impl<'i> Writer<'i> {
             let is_served = |group: &str| serves(INFERENCE_POOL.kind, group);
             let Some(status) = user.status_to_write(&key.namespace, &seen.pools, is_served, is_superseded, now) else { continue };
             let version = &user.live.resource_version;
-            // The next version comes, and is looked at then.
+            // The watch will bring the next version, which is then checked.
             let is_written = |(written, last): &(String, Value)| written == version && *last == without_times(&status);
             if !self.written.get(key).is_some_and(is_written) {
                 writes.push(Write { key: key.clone(), uid: user.live.uid.clone(), resource_version: version.clone(), status });
@@ -233,13 +234,13 @@ struct Write {
     status: Value,
 }
 
-/// Sends it.
+/// Sends a write.
 async fn send(client: Client, write: Write) -> (Write, kube::Result<()>) {
     let Write { key, uid, resource_version, status } = &write;
     let resource = key.resource.api_resource();
     let api = objects(client, key);
-    // With its version, an apply creates nothing, and writes nothing about a spec that has changed meanwhile. Without force, it leaves conditions
-    // that another manager has set.
+    // With the version, an apply neither creates an object nor writes about a spec that has changed meanwhile. Without force, it leaves the
+    // conditions of other managers unchanged.
     let metadata = json!({"name": key.name, "uid": uid, "resourceVersion": resource_version});
     let object = json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "status": status});
     let answer = api.patch_status(&key.name, &PatchParams::apply(STATUS_MANAGER), &Patch::Apply(object)).await;
@@ -260,7 +261,7 @@ impl StoreKind for Kind {
     }
 }
 
-/// What the watches have seen.
+/// The objects from the watches.
 #[derive(Debug, Default)]
 struct Seen {
     users: BTreeMap<ObjectKey, PoolUser>,
@@ -308,9 +309,9 @@ impl Store for Seen {
     }
 }
 
-/// Begins to watch, in all namespaces or in one.
+/// Starts the watches, in all namespaces or in one.
 fn watch(client: &Client, namespace: Option<&str>, kinds: &BTreeSet<&'static Resource>) -> Watched<Seen> {
-    // Pools alone are of no interest.
+    // Pools without users don't matter.
     let has_users = POOL_USERS.iter().any(|kind| kinds.contains(kind));
     let kinds = kinds.iter().filter(|_| has_users).map(|kind| Kind(kind));
     let mut watched = Watched::new(Seen { unlisted: Unlisted::new(kinds.clone()), ..Seen::default() });

@@ -1,9 +1,9 @@
-//! What is wrong, as statuses and the log say it.
+//! Problems in statuses and the log.
 
 use pointsman_sandbox::text;
 use std::{error::Error, fmt::Display};
 
-/// An error and its causes, as a sentence. The API server's own message stands for its whole answer, which kube shows.
+/// An error and its causes, as a sentence. The API server's message replaces kube's text, which shows the whole response.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {
     let said = text::sentence(error);
     let mut cause = Some(error);
@@ -18,7 +18,7 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
     said
 }
 
-/// Whether the API server refused a request for want of a right.
+/// Whether the API server refused a request because a right is missing.
 pub fn is_forbidden(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
@@ -30,12 +30,12 @@ pub fn is_forbidden(error: &(dyn Error + 'static)) -> bool {
     false
 }
 
-/// Something that is wrong with a PolicyPlugin or a ValidationRule.
+/// A problem with a PolicyPlugin or a ValidationRule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// One CamelCase word.
+    /// A CamelCase word.
     pub reason: String,
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     pub message: String,
 }
 

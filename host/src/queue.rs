@@ -1,4 +1,4 @@
-//! The queue of what is to be looked at: each at most once, none twice at the same time, failures later and later.
+//! A queue of keys: each is in it at most once, none is worked on twice at a time, and failures are retried with increasing delays.
 
 use pointsman_sandbox::sync::locked;
 use std::{
@@ -12,10 +12,10 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 
-/// After how long a failure is tried again the first time; twice as long each further time.
+/// The delay before the first retry of a failure; each further delay is twice as long.
 const BASE_BACKOFF: Duration = Duration::from_millis(100);
 
-/// After how long at most.
+/// The maximum delay.
 const MAX_BACKOFF: Duration = Duration::from_mins(2);
 
 /// A queue of keys.
@@ -28,10 +28,10 @@ pub struct Queue<K> {
 #[derive(Debug)]
 struct QueueState<K> {
     ready: VecDeque<K>,
-    /// Those that are ready, and since when they should be worked on.
+    /// The keys that are ready, and since when they should be worked on.
     waiting: HashMap<K, SystemTime>,
     working: HashSet<K>,
-    /// Added while it is being worked on.
+    /// The keys that were added while they are being worked on.
     again: HashMap<K, SystemTime>,
     later: BTreeMap<(Instant, u64), K>,
     due: HashMap<K, Due>,
@@ -39,7 +39,7 @@ struct QueueState<K> {
     count: u64,
 }
 
-/// When a key is to be added, the number of this entry, and when the event was seen that it is added for; none for a timer.
+/// When a key is to be added, the number of this entry, and when the event behind it was seen; none for a timer.
 type Due = (Instant, u64, Option<SystemTime>);
 
 impl<K> Default for Queue<K> {
@@ -63,7 +63,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         locked(&self.state)
     }
 
-    /// Adds keys. One that waits already waits once.
+    /// Adds keys. A key that is already queued isn't added twice.
     pub fn add(&self, keys: impl IntoIterator<Item = K>) {
         self.add_seen(keys, SystemTime::now());
     }
@@ -78,7 +78,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.news.notify_one();
     }
 
-    /// Adds a key after a time, or sooner if it is due sooner already.
+    /// Adds a key after a delay, or earlier if it is already due earlier.
     pub fn add_after(&self, key: K, after: Duration) {
         self.add_later(key, after, None);
     }
@@ -104,7 +104,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.news.notify_one();
     }
 
-    /// Adds a key after a time because something was reported of it. One that failed and waits goes on waiting: a report is no remedy.
+    /// Adds a key after a delay because of a report about it. A failed key keeps its retry delay: a report doesn't fix the failure.
     pub fn add_soon(&self, key: K, after: Duration, seen: SystemTime) {
         let waits = {
             let state = self.state();
@@ -115,12 +115,12 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// How often a key has failed in a row.
+    /// The number of consecutive failures of a key.
     pub fn failures(&self, key: &K) -> u32 {
         self.state().failures.get(key).copied().unwrap_or_default()
     }
 
-    /// Adds a key that failed: later each time.
+    /// Adds a failed key, each time with a longer delay.
     pub fn retry(&self, key: K) {
         let after = {
             let mut state = self.state();
@@ -132,12 +132,13 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         self.add_after(key, after);
     }
 
-    /// Forgets that a key ever failed.
+    /// Resets the failures of a key.
     pub fn reset_failures(&self, key: &K) {
         self.state().failures.remove(key);
     }
 
-    /// The next key, and since when it should be worked on: when the first event was seen, or a timer was due. It must be given back with `done`.
+    /// Returns the next key, and since when it should be worked on: when its first event was seen, or its timer was due. The caller must
+    /// call `done`.
     pub async fn next(&self) -> (K, SystemTime) {
         loop {
             let wake = {
@@ -147,7 +148,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
                     let since = state.waiting.remove(&key).unwrap_or_else(SystemTime::now);
                     state.working.insert(key.clone());
                     if !state.ready.is_empty() {
-                        // Another worker may sleep.
+                        // Another worker may be asleep.
                         self.news.notify_one();
                     }
                     return (key, since);
@@ -164,7 +165,7 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Says that a key was worked on.
+    /// Marks a key as worked on.
     pub fn done(&self, key: &K) {
         let mut state = self.state();
         state.working.remove(key);
@@ -175,20 +176,20 @@ impl<K: Clone + Eq + Hash> Queue<K> {
         }
     }
 
-    /// Whether nothing waits or is worked on, but what is to come later.
+    /// Whether no key is ready or being worked on; delayed keys don't matter.
     pub fn idle(&self) -> bool {
         let state = self.state();
         state.ready.is_empty() && state.working.is_empty()
     }
 
-    /// How many keys wait to be worked on now.
+    /// The number of keys that are ready.
     pub fn depth(&self) -> usize {
         self.state().ready.len()
     }
 }
 
 impl<K: Clone + Eq + Hash> QueueState<K> {
-    /// Adds a key. Of several times the first counts.
+    /// Adds a key. The earliest of several times wins.
     fn add(&mut self, key: K, seen: SystemTime) {
         let since = if self.working.contains(&key) {
             self.again.entry(key).or_insert(seen)
@@ -201,7 +202,7 @@ impl<K: Clone + Eq + Hash> QueueState<K> {
         *since = seen.min(*since);
     }
 
-    /// Moves what is due.
+    /// Adds the keys that are due.
     fn promote_due(&mut self) {
         let now = Instant::now();
         while let Some(entry) = self.later.first_entry() {

@@ -1,7 +1,7 @@
-//! Revisions: each plugin's bytes under one digest, kept in the cluster for as long as someone may want to go back to them.
+//! Revisions: each plugin's bytes under one digest, stored in the cluster for rollbacks.
 //!
-//! A revision is one or more immutable ConfigMaps. The first part is its head, which is written last and deleted first: where
-//! there is a head, the rest was complete once. Nothing of it is believed: bytes are used only if they have the digest.
+//! A revision is one or more immutable ConfigMaps. The first part is its head, which is written last and deleted first: if there is a head,
+//! the other parts were once complete. None of it is trusted: bytes are used only if they have the digest.
 
 use super::source::{
     SourceError,
@@ -24,8 +24,8 @@ use std::{
 /// The label with the first digits of the digest; a label's value is too short for all of them.
 pub const REVISION: &str = "policy.pointsman.dev/revision";
 
-/// The label that tells the plugin's revisions from those of others: the first digits of its name's digest, since a name may be
-/// longer than a label's value.
+/// The label that distinguishes a plugin's revisions from others': the first digits of the digest of the plugin's name, because a name may
+/// be longer than a label's value.
 pub const OF: &str = "policy.pointsman.dev/revision-of";
 
 /// The label that only heads have.
@@ -34,16 +34,16 @@ pub const HEAD: &str = "policy.pointsman.dev/revision-head";
 /// The annotation with the plugin's name.
 pub const PLUGIN: &str = "policy.pointsman.dev/plugin";
 
-/// The annotation with the version that the plugin describes itself with.
+/// The annotation with the plugin's version, from its description.
 pub const VERSION: &str = "policy.pointsman.dev/version";
 
 /// The key of the bytes in each part.
 const BYTES_KEY: &str = "plugin.wasm";
 
-/// How often the writing of a part is tried that the API server doesn't answer in time.
+/// The number of attempts to write a part if the API server doesn't respond in time.
 const WRITE_TRIES: u32 = 3;
 
-/// How many ConfigMaps one page of a list has.
+/// The number of ConfigMaps in a page of a list.
 const PAGE: u32 = 500;
 
 /// One revision of a plugin.
@@ -51,53 +51,53 @@ const PAGE: u32 = 500;
 pub struct Revision {
     /// The digest of the bytes.
     pub digest: Digest,
-    /// The version that the plugin describes itself with.
+    /// The plugin's version, from its description.
     pub version: String,
-    /// Since when it is kept.
+    /// The time at which it was stored.
     pub created: Time,
 }
 
-/// Why a revision can't be kept or loaded.
+/// Why a revision can't be stored or loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum RevisionError {
-    /// The API server refuses or doesn't answer.
+    /// The API server refuses or doesn't respond.
     #[error("{doing}: {error}")]
     Cluster {
-        /// What was tried.
+        /// The operation.
         doing: String,
-        /// Why it failed.
+        /// The error.
         #[source]
         error: Box<kube::Error>,
     },
-    /// It is kept nowhere.
+    /// It isn't stored.
     #[error("no revision of {0} is stored in the namespace {1}: it was deleted, or never loaded by this host; push the plugin again")]
     Missing(Box<Digest>, String),
-    /// What is kept isn't what it was.
+    /// The stored bytes are damaged.
     #[error("the revision of {digest} is damaged: {why}; delete its ConfigMaps and push the plugin again")]
     Damaged {
-        /// The digest that was asked for.
+        /// The requested digest.
         digest: Box<Digest>,
-        /// What is wrong.
+        /// The damage.
         why: String,
     },
-    /// The bytes aren't those of the digest.
+    /// The bytes don't have the digest.
     #[error("the bytes to store have the digest {found} rather than {digest}")]
     OtherBytes {
-        /// The digest that they were to have.
+        /// The expected digest.
         digest: Box<Digest>,
-        /// The digest that they have.
+        /// The bytes' digest.
         found: Box<Digest>,
     },
     /// The bytes don't fit into ConfigMaps.
     #[error("the revision can't be stored: {0}")]
     Split(#[from] SourceError),
-    /// The task that packs the bytes was ended.
+    /// The task that compresses the bytes was ended.
     #[error("the revision can't be stored: its compression was interrupted")]
     Interrupted,
 }
 
 impl RevisionError {
-    /// One CamelCase word for it, for a condition.
+    /// A CamelCase reason for a condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Cluster { .. } => "RevisionsUnreachable",
@@ -115,7 +115,7 @@ fn cluster(doing: impl Into<String>) -> impl FnOnce(kube::Error) -> RevisionErro
     |error| RevisionError::Cluster { doing, error: Box::new(error) }
 }
 
-/// The revisions that are kept in one namespace, which is the host's own.
+/// The revisions in one namespace, which is the host's own.
 #[derive(Clone)]
 pub struct Revisions {
     client: Client,
@@ -129,13 +129,13 @@ impl std::fmt::Debug for Revisions {
 }
 
 impl Revisions {
-    /// In a namespace.
+    /// The revisions in a namespace.
     pub fn new(client: Client, namespace: impl Into<String>) -> Self {
         Self { client, namespace: namespace.into() }
     }
 
-    /// Keeps a plugin's bytes. Does nothing if they are kept and whole. What an earlier try has written of them stays, so that a large plugin is kept
-    /// on a slow API server too, a few parts a try; what is damaged is written anew.
+    /// Stores a plugin's bytes. Does nothing if they are stored and intact. The parts from earlier attempts stay, so that even a slow API
+    /// server stores a large plugin, a few parts per attempt; damaged parts are written again.
     pub async fn keep(&self, plugin: &str, version: &str, digest: &Digest, bytes: &[u8]) -> Result<(), RevisionError> {
         let found = Digest::hash(bytes);
         if found != *digest {
@@ -154,7 +154,7 @@ impl Revisions {
         let (bytes, plugin, version) = (bytes.to_vec(), plugin.to_owned(), version.to_owned());
         let packing = tokio::task::spawn_blocking(move || maps(&plugin, &version, &bytes));
         let mut parts = packing.await.map_err(|_| RevisionError::Interrupted)??;
-        // The head comes first in a repair as well, since it tells that the rest is there.
+        // The head is also deleted first in a repair, because it marks the parts as complete.
         self.delete(&head).await?;
         parts.reverse();
         for part in &parts {
@@ -163,7 +163,7 @@ impl Revisions {
         Ok(())
     }
 
-    /// Creates a part in place of what has its name, unless it is there already.
+    /// Creates a part, and replaces an object with its name unless that is the same.
     async fn write(&self, part: &ConfigMap) -> Result<(), RevisionError> {
         let name = part.name_any();
         let doing = || format!("writing the revision {}/{name}", self.namespace);
@@ -179,7 +179,7 @@ impl Revisions {
         self.create(part).await.map_err(cluster(doing()))
     }
 
-    /// Creates a part. An answer that doesn't come in time may mean that it was created: the next try finds it.
+    /// Creates a part. If the response is late, the part may exist: the next attempt finds it.
     async fn create(&self, part: &ConfigMap) -> kube::Result<()> {
         for _ in 1..WRITE_TRIES {
             match self.maps().create(&PostParams::default(), part).await {
@@ -199,7 +199,7 @@ impl Revisions {
         }
     }
 
-    /// The bytes of a digest, whichever plugin they were kept for.
+    /// The bytes of a digest, regardless of the plugin they were stored for.
     pub async fn load(&self, digest: &Digest) -> Result<Vec<u8>, RevisionError> {
         let heads = self.metadata(&format!("{HEAD}=true,{REVISION}={}", label(digest))).await?;
         let mut damage = None;
@@ -215,7 +215,7 @@ impl Revisions {
         })
     }
 
-    /// The bytes of a digest that were kept for a plugin. That takes no right to list ConfigMaps.
+    /// The bytes of a digest that were stored for a plugin. This needs no right to list ConfigMaps.
     pub async fn load_for(&self, plugin: &str, digest: &Digest) -> Result<Vec<u8>, RevisionError> {
         let name = head_name(plugin, digest);
         let head = self.maps().get_metadata_opt(&name).await.map_err(cluster(format!("reading the revision {}/{name}", self.namespace)))?;
@@ -224,7 +224,7 @@ impl Revisions {
         read.map_err(|why| RevisionError::Damaged { digest: Box::new(*digest), why: why.to_string() })
     }
 
-    /// The bytes under a head, or what is wrong with them.
+    /// The bytes of a head's revision, or their damage.
     async fn whole(&self, head: &PartialObjectMeta<ConfigMap>, digest: &Digest) -> Result<Result<Vec<u8>, SourceError>, RevisionError> {
         let (first, maps) = (head.name_any(), self.maps());
         let names: Vec<_> = (1..=count(head)).map(|number| part_name(&first, number)).collect();
@@ -234,14 +234,14 @@ impl Revisions {
         Ok(joined(&self.namespace, names, &found, digest))
     }
 
-    /// The revisions of a plugin, the newest first.
+    /// The revisions of a plugin, newest first.
     pub async fn list(&self, plugin: &str) -> Result<Vec<Revision>, RevisionError> {
         let heads = self.metadata(&format!("{HEAD}=true,{OF}={}", hash(plugin))).await?;
         Ok(newest_first(plugin, &heads))
     }
 
-    /// Deletes a plugin's oldest revisions until, beside those in use, no more than `limit` are left, and what is left of
-    /// revisions without a head. A revision that is being kept at the same time must be among those in use.
+    /// Deletes a plugin's oldest revisions except those in use and the `limit` newest others, and the parts of revisions without a head. A
+    /// revision that is being stored at the same time must be among those in use.
     pub async fn prune(&self, plugin: &str, in_use: &BTreeSet<Digest>, limit: usize) -> Result<(), RevisionError> {
         let all = self.metadata(&format!("{OF}={}", hash(plugin))).await?;
         for name in surplus(plugin, &all, in_use, limit) {
@@ -250,7 +250,7 @@ impl Revisions {
         Ok(())
     }
 
-    /// The plugins of which something is kept.
+    /// The plugins with stored revisions.
     pub async fn plugins(&self) -> Result<BTreeSet<String>, RevisionError> {
         let all = self.metadata(OF).await?;
         Ok(all.iter().filter_map(|map| annotation(&map.metadata, PLUGIN)).map(str::to_owned).collect())
@@ -260,7 +260,7 @@ impl Revisions {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// What is selected, without its bytes.
+    /// The metadata of the selected ConfigMaps, without the bytes.
     async fn metadata(&self, selector: &str) -> Result<Vec<PartialObjectMeta<ConfigMap>>, RevisionError> {
         let (mut all, mut params) = (Vec::new(), ListParams::default().labels(selector).limit(PAGE));
         loop {
@@ -283,7 +283,7 @@ fn label(digest: &Digest) -> String {
     digest.hex()[..40].to_owned()
 }
 
-/// Bounded, whatever a plugin is called.
+/// A name of limited length, regardless of the plugin's name.
 fn head_name(plugin: &str, digest: &Digest) -> String {
     format!("pointsman-revision-{}-{}", hash(plugin), &digest.hex()[..24])
 }
@@ -307,13 +307,13 @@ fn maps(plugin: &str, version: &str, bytes: &[u8]) -> Result<Vec<ConfigMap>, Sou
     Ok(parts)
 }
 
-/// Whether a ConfigMap is what a part would be written as.
+/// Whether an existing ConfigMap equals a part.
 fn is_same_part(there: &ConfigMap, part: &ConfigMap) -> bool {
     let marks = |map: &ConfigMap| (map.labels().clone(), map.annotations().clone(), map.immutable);
     there.binary_data == part.binary_data && there.data == part.data && marks(there) == marks(part)
 }
 
-/// The bytes of a revision's parts, if they are those of the digest.
+/// The joined bytes of a revision's parts, if they have the digest.
 fn joined(
     namespace: &str,
     mut names: Vec<String>,
@@ -325,7 +325,7 @@ fn joined(
     let title = format!("{namespace}/{name}");
     let source = ConfigMapSource { namespace: None, name, key: BYTES_KEY.to_owned(), parts };
     let bytes = assemble(&source, namespace, &Namespaces::Own, |_, name| found.get(name).cloned())?;
-    // The annotations may all have been changed to those of another digest.
+    // Somebody may have changed all annotations to those of another digest.
     let is = Digest::hash(&bytes);
     if is == *digest { Ok(bytes) } else { Err(SourceError::OtherBytes { map: title, told: Box::new(*digest), found: Box::new(is) }) }
 }
@@ -338,7 +338,7 @@ fn digest_in_metadata(map: &PartialObjectMeta<ConfigMap>) -> Option<Digest> {
     annotation(&map.metadata, DIGEST)?.parse().ok()
 }
 
-/// How many parts a head tells of; if it doesn't, itself.
+/// The number of parts in a head's annotation, or 1.
 fn count(head: &PartialObjectMeta<ConfigMap>) -> usize {
     annotation(&head.metadata, PART_OF).and_then(parts_of).unwrap_or(1)
 }
@@ -349,7 +349,7 @@ fn newest_first(plugin: &str, heads: &[PartialObjectMeta<ConfigMap>]) -> Vec<Rev
     revisions.into_iter().map(|(_, revision)| revision).collect()
 }
 
-/// What a head tells, unless it isn't one of the plugin's.
+/// The revision of a head, unless the head isn't one of the plugin's.
 fn revision(plugin: &str, head: &PartialObjectMeta<ConfigMap>) -> Option<Revision> {
     let meta = &head.metadata;
     let ours = meta.labels.as_ref().is_some_and(|labels| labels.contains_key(HEAD)) && annotation(meta, PLUGIN) == Some(plugin);
@@ -358,13 +358,13 @@ fn revision(plugin: &str, head: &PartialObjectMeta<ConfigMap>) -> Option<Revisio
     Some(Revision { digest: digest_in_metadata(head)?, version, created })
 }
 
-/// Times have whole seconds; within one, the API server's own count tells which came later.
+/// The sort key of revisions. Times have whole seconds; within a second, the resource version decides which is newer.
 fn age(map: &PartialObjectMeta<ConfigMap>) -> (Option<Time>, u128) {
     let version = map.metadata.resource_version.as_deref().and_then(|version| version.parse().ok());
     (map.metadata.creation_timestamp.clone(), version.unwrap_or_default())
 }
 
-/// The names of the ConfigMaps of a plugin that are to be deleted, heads before their parts.
+/// The names of a plugin's ConfigMaps to delete, heads before their parts.
 fn surplus(plugin: &str, all: &[PartialObjectMeta<ConfigMap>], in_use: &BTreeSet<Digest>, limit: usize) -> Vec<String> {
     let kept: BTreeSet<Digest> = newest_first(plugin, all)
         .into_iter()
@@ -393,12 +393,12 @@ mod tests {
         PartialObjectMeta { types: None, metadata, _phantom: std::marker::PhantomData }
     }
 
-    /// The head alone of a revision of some bytes, created at a minute of an hour.
+    /// The head, without other parts, of a revision that was created at this minute.
     fn head(plugin: &str, bytes: &[u8], minute: u8) -> PartialObjectMeta<ConfigMap> {
         meta(&maps(plugin, "1.0.0", bytes).unwrap()[0], &format!("2026-11-21T11:{minute:02}:00Z"), "1")
     }
 
-    /// More than fits into one part.
+    /// Bytes that don't fit into one part.
     fn large() -> Vec<u8> {
         (0_u64..).flat_map(|n| Digest::hash(&n.to_be_bytes()).0).take(2 * PART).collect()
     }
@@ -442,7 +442,7 @@ mod tests {
             rest.remove(missing);
             assert_eq!(joined("ours", names.clone(), &rest, &digest).unwrap_err(), SourceError::NotFound(format!("ours/{missing}")));
         }
-        // Metadata can be changed even of what is immutable.
+        // Even an immutable ConfigMap's metadata can be changed.
         let other = Digest::hash(b"other");
         let (names, all) = found(&maps("a", "1", b"other").unwrap());
         assert_eq!(joined("ours", names.clone(), &all, &other).unwrap(), b"other");
@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn another_plugins_revisions_are_neither_listed_nor_deleted() {
-        // As if the two names had the same hash.
+        // As if both names had the same hash.
         let heads = [head("a", b"1", 1), head("b", b"2", 2)];
         assert_eq!(newest_first("a", &heads).len(), 1);
         assert_eq!(surplus("a", &heads, &BTreeSet::new(), 0), [heads[0].name_any()]);
@@ -488,7 +488,7 @@ mod tests {
         let deleted = surplus("a", &large, &BTreeSet::new(), 0);
         assert_eq!(deleted.len(), 3);
         assert_eq!(deleted[0], large[2].name_any());
-        // Without its head it is the rest of one that was half written or half deleted.
+        // Without the head, these parts are from a revision that was only partly written or deleted.
         assert_eq!(surplus("a", &large[..2], &BTreeSet::new(), 5).len(), 2);
         let in_use = BTreeSet::from([digest_in_metadata(&large[0]).unwrap()]);
         assert_eq!(surplus("a", &large[..2], &in_use, 0), Vec::<String>::new());

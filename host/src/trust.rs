@@ -1,4 +1,4 @@
-//! Whether a component's bytes are those that were meant, and from whom they are.
+//! Checks that a component's bytes are the intended ones and have a trusted signature.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use ed25519_dalek::{Signature, VerifyingKey};
@@ -10,22 +10,22 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// What the files of keys end with.
+/// The extension of key files.
 const EXTENSION: &str = "pub";
 
-/// No key of any form is longer.
+/// The maximum size of a key file; no form of a key is longer.
 const MAX_KEY_FILE_BYTES: usize = 4 << 10;
 
-/// What stands before the 32 bytes of an Ed25519 key in DER (RFC 8410). It is the same for all of them.
+/// The bytes before the 32 bytes of an Ed25519 key in DER (RFC 8410). They are the same for all keys.
 const SPKI: [u8; 12] = [0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
 
 const BEGIN: &str = "-----BEGIN PUBLIC KEY-----";
 const END: &str = "-----END PUBLIC KEY-----";
 
-/// The keys that are trusted, and whether there must be a signature.
+/// The trusted keys, and whether a signature is required.
 #[derive(Clone, Debug, Default)]
 pub struct Trust {
-    /// The keys, by the name that a PolicyPlugin calls them.
+    /// The keys, by their name in a PolicyPlugin.
     pub keys: BTreeMap<String, VerifyingKey>,
     /// Whether components without a signature are refused.
     pub required: bool,
@@ -39,15 +39,15 @@ pub enum Untrusted {
         "the component's digest is {found}, and spec.digest accepts {pinned} alone: if the new bytes are meant, set spec.digest to theirs, and otherwise restore the old ones"
     )]
     DigestMismatch {
-        /// What spec.digest says.
+        /// The digest in spec.digest.
         pinned: String,
-        /// What the bytes have.
+        /// The bytes' digest.
         found: Box<Digest>,
     },
-    /// There must be a signature, and there is none.
+    /// A signature is required, and there is none.
     #[error("the host accepts signed components alone, and spec.signature is missing: {0}")]
     SignatureRequired(String),
-    /// There is a signature, and nothing to check it with.
+    /// There is a signature but no trusted key.
     #[error(
         "spec.signature can't be checked, because the host trusts no key: put the public key into its directory of trusted keys as \
          <name>.pub, or remove spec.signature"
@@ -56,28 +56,28 @@ pub enum Untrusted {
     /// The key isn't trusted.
     #[error("spec.signature is by the key {name:?}, which the host doesn't trust; it trusts {known}")]
     UnknownKey {
-        /// What the PolicyPlugin calls it.
+        /// The key's name in the PolicyPlugin.
         name: String,
-        /// Those that are trusted, in words.
+        /// The trusted keys, as text.
         known: String,
     },
-    /// The signature is no signature.
+    /// The signature is malformed.
     #[error("spec.signature.ed25519 is not a signature: {0}; write the base64 of 64 bytes")]
     Malformed(String),
-    /// The signature is over other bytes or by another key.
+    /// The signature is for other bytes or by another key.
     #[error(
         "spec.signature isn't a signature over the component's bytes ({digest}) by {keys}: sign the component itself, uncompressed, with the private key to it"
     )]
     WrongSignature {
         /// The digest of the bytes.
         digest: Box<Digest>,
-        /// The keys that were tried, in words.
+        /// The keys that were tried, as text.
         keys: String,
     },
 }
 
 impl Untrusted {
-    /// One CamelCase word for it, for a condition.
+    /// A CamelCase reason for a condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::DigestMismatch { .. } => "DigestMismatch",
@@ -90,7 +90,7 @@ impl Untrusted {
     }
 }
 
-/// Why there are no keys.
+/// Why the keys can't be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// Something can't be read.
@@ -98,11 +98,11 @@ pub enum KeyError {
     Unreadable {
         /// The directory or file.
         path: PathBuf,
-        /// Why.
+        /// The error.
         #[source]
         error: io::Error,
     },
-    /// A file has a name that no PolicyPlugin can call.
+    /// A file has a name that no PolicyPlugin can refer to.
     #[error("{} can't be named by a PolicyPlugin: a key's name has at most 63 letters, digits, '-', '_' and '.', and begins and ends with \
              a letter or digit; rename the file", .0.display())]
     Name(PathBuf),
@@ -111,13 +111,13 @@ pub enum KeyError {
     NoKey {
         /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The problem.
         why: &'static str,
     },
 }
 
 impl Trust {
-    /// With the keys in the files `<name>.pub` of a directory; its other files are left alone.
+    /// Loads the keys from the files `<name>.pub` of a directory; other files are ignored.
     pub fn load(directory: &Path, required: bool) -> Result<Self, KeyError> {
         let unreadable = |path: &Path| {
             let path = path.to_owned();
@@ -126,7 +126,7 @@ impl Trust {
         let mut keys = BTreeMap::new();
         for entry in fs::read_dir(directory).map_err(unreadable(directory))? {
             let file = entry.map_err(unreadable(directory))?.path();
-            // A mounted Secret has files of the kubelet's beside ours, whose names begin with a dot and have no such ending.
+            // A mounted Secret also has files of the kubelet; their names begin with a dot and don't have this extension.
             if file.extension().is_none_or(|extension| extension != EXTENSION) {
                 continue;
             }
@@ -139,7 +139,7 @@ impl Trust {
         Ok(Self { keys, required })
     }
 
-    /// Whether a component's unpacked bytes, and their digest, are what a PolicyPlugin says and the host demands.
+    /// Checks a component's unpacked bytes and their digest against the PolicyPlugin and the host's requirements.
     pub fn check(&self, bytes: &[u8], digest: &Digest, pinned: Option<&str>, signature: Option<&PluginSignature>) -> Result<(), Untrusted> {
         if let Some(pinned) = pinned
             && pinned.parse() != Ok(*digest)
@@ -147,11 +147,12 @@ impl Trust {
             return Err(Untrusted::DigestMismatch { pinned: printable_line(pinned), found: Box::new(*digest) });
         }
         let Some(PluginSignature { key_name, ed25519 }) = signature else {
-            // What former releases of the host brought was as trusted as what this one brings, and works on until its update is active.
+            // Built-in components of previous releases are as trusted as those of this one, and continue to work until their update is
+            // active.
             let free = !self.required || builtin::is_released(digest);
             return if free { Ok(()) } else { Err(Untrusted::SignatureRequired(self.remedy())) };
         };
-        // Not to be passed over, even where none is demanded: who gives a signature relies on it.
+        // A signature is checked even if none is required: whoever sets one relies on it.
         if self.keys.is_empty() {
             return Err(Untrusted::NoTrustedKeys);
         }
@@ -164,7 +165,7 @@ impl Trust {
         }
         let signature = STANDARD.decode(ed25519).map_err(|error| Untrusted::Malformed(error.to_string()))?;
         let signature = Signature::from_slice(&signature).map_err(|_| Untrusted::Malformed(format!("it has {} bytes", signature.len())))?;
-        // Strictly: of two signatures that others accept for the same bytes, or of keys that sign anything, none will do.
+        // Strict: reject malleable signatures and weak keys.
         if tried.iter().any(|(_, key)| key.verify_strict(bytes, &signature).is_ok()) {
             return Ok(());
         }
@@ -175,7 +176,7 @@ impl Trust {
         Err(Untrusted::WrongSignature { digest: Box::new(*digest), keys })
     }
 
-    /// Whether bytes that were accepted once, and kept, may be loaded again: only where signatures are demanded that isn't enough.
+    /// Whether stored bytes, which were accepted once, may be loaded again. If signatures are required, they are checked again.
     pub fn check_kept(&self, bytes: &[u8], digest: &Digest, signature: Option<&PluginSignature>) -> Result<(), Untrusted> {
         if self.required { self.check(bytes, digest, None, signature) } else { Ok(()) }
     }
@@ -212,7 +213,7 @@ fn key(file: &[u8]) -> Result<VerifyingKey, &'static str> {
     let bytes = if text.starts_with("-----BEGIN ") { of_pem(text)? } else { of_base64(text, "it is neither PEM nor base64")? };
     let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| "it is base64 of another length than 32 bytes")?;
     let key = VerifyingKey::from_bytes(&bytes).map_err(|_| "its bytes are not a point of the curve")?;
-    // Under such a key there are signatures that fit any bytes.
+    // Under such a key, some signatures are valid for any bytes.
     if key.is_weak() { Err("it is a weak key, which proves nothing") } else { Ok(key) }
 }
 
@@ -278,7 +279,7 @@ mod tests {
         assert_eq!(reason, "DigestMismatch");
         assert!(sentence.contains(&other) && sentence.contains(&digest) && sentence.contains("set spec.digest"), "{sentence}");
         assert_eq!(check(&trust, Some("nonsense"), None).unwrap_err().0, "DigestMismatch");
-        // Nor does a good signature make up for it.
+        // A valid signature doesn't make up for it.
         let signed = signature(1, COMPONENT, None);
         assert_eq!(check(&trusting(&[("a", 1)]), Some(&other), Some(&signed)).unwrap_err().0, "DigestMismatch");
     }
@@ -388,7 +389,7 @@ mod tests {
         assert_eq!(key(&[0xff, 0xfe]).unwrap_err(), "it is not text");
     }
 
-    /// A folder that goes with the test.
+    /// A folder that is deleted with the test.
     struct Folder(PathBuf);
 
     impl Folder {

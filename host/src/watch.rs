@@ -1,4 +1,4 @@
-//! The watches that fill the world: a task a kind, for as long as the cluster serves it.
+//! The watches that fill the world: one task per kind, while the cluster serves the kind.
 
 pub mod apis;
 pub(crate) mod config_map;
@@ -42,18 +42,18 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinHandle};
 
-/// How much of a kind is watched.
+/// The part of a kind that is watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Extent {
     /// Everything.
     All,
     /// The metadata of everything.
     Metadata,
-    /// What we made ourselves.
+    /// Objects that we created.
     Ours,
 }
 
-/// What is watched beside the kinds of subject, what their plans read, and workloads.
+/// The watched kinds in addition to the kinds of subject, the kinds that their plans read, and workloads.
 static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     (&NAMESPACE, Extent::Metadata),
     (&FINE_TUNED_WEIGHT, Extent::All),
@@ -63,7 +63,7 @@ static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     (&POD_DISRUPTION_BUDGET, Extent::Ours),
     (&NETWORK_POLICY, Extent::Ours),
     (&PERSISTENT_VOLUME_CLAIM, Extent::Ours),
-    // Those that services only name count too.
+    // All objects, because services may name others' objects.
     (&HTTP_ROUTE, Extent::All),
     (&GATEWAY, Extent::All),
     (&REFERENCE_GRANT, Extent::All),
@@ -76,7 +76,7 @@ static BESIDE_SUBJECTS: &[(&Resource, Extent)] = &[
     (&POD, Extent::Ours),
 ];
 
-/// What is watched, each kind once.
+/// The watched kinds, each once.
 pub(super) fn watched() -> impl Iterator<Item = (&'static Resource, Extent)> {
     let of_subjects = SUBJECT_KINDS.iter().flat_map(|kind| [kind.resource].into_iter().chain(kind.reads.iter().copied()));
     let workloads = WORKLOADS.iter().map(|workload| (workload.resource, Extent::Ours));
@@ -87,7 +87,7 @@ pub(super) fn watched() -> impl Iterator<Item = (&'static Resource, Extent)> {
     all.into_iter()
 }
 
-/// The kinds of what is made for subjects, pods aside: those that are watched as ours, and those that services may only name as well.
+/// The kinds that are created for subjects, except pods: those that are watched as ours, and those that services may also name.
 pub fn made() -> impl Iterator<Item = &'static Resource> {
     let ours = |(resource, extent): &(&'static Resource, Extent)| {
         *extent == Extent::Ours && *resource != &POD || [&HTTP_ROUTE, &INFERENCE_POOL].contains(resource)
@@ -95,7 +95,7 @@ pub fn made() -> impl Iterator<Item = &'static Resource> {
     watched().filter(ours).map(|(resource, _)| resource)
 }
 
-/// The objects of a kind in each of some namespaces; without any, in all at once.
+/// One API per namespace; one for all namespaces if there are none.
 pub fn each_namespace<K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>>(
     client: &Client,
     namespaces: &BTreeSet<String>,
@@ -106,7 +106,7 @@ pub fn each_namespace<K: kube::Resource<DynamicType = (), Scope = NamespaceResou
     namespaces.iter().map(|namespace| Api::namespaced(client.clone(), namespace)).collect()
 }
 
-/// How many objects are listed at once: their JSON is in memory together.
+/// The number of objects per page of a list: their JSON is in memory together.
 const LIST_PAGE_SIZE: u32 = 100;
 
 /// The world, shared by the watches and the workers.
@@ -116,7 +116,7 @@ pub struct Shared {
     news: Arc<watch::Sender<u64>>,
     models: Arc<watch::Sender<u64>>,
     catalogue: Arc<watch::Sender<u64>>,
-    /// When the first of the changes was seen whose subjects nobody has taken yet. The world is locked whenever this is.
+    /// When the first change was seen whose touched subjects nobody has taken yet. The world is locked whenever this is.
     seen: Arc<Mutex<Option<SystemTime>>>,
 }
 
@@ -128,12 +128,12 @@ impl Default for Shared {
 }
 
 impl Shared {
-    /// The world. What is done with it is short: nobody waits for I/O while holding it.
+    /// The world. Hold the lock only briefly, and never across I/O.
     pub fn lock(&self) -> MutexGuard<'_, World> {
         locked(&self.world)
     }
 
-    /// Changes the world, and tells those who follow it.
+    /// Changes the world and notifies its followers.
     pub fn change<T>(&self, change: impl FnOnce(&mut World) -> T) -> T {
         let (done, touched, models, catalogue) = {
             let mut world = self.lock();
@@ -158,40 +158,40 @@ impl Shared {
         done
     }
 
-    /// The subjects that changes have touched, and when the first of these changes was seen. Each change wakes whoever queues them, so the other
+    /// Takes the touched subjects, and when the first of these changes was seen. Each change wakes the task that queues them, so the other
     /// changes were seen at about the same time.
     pub fn take_touched(&self) -> (Touched, SystemTime) {
         let mut world = self.lock();
         (world.take_touched(), locked(&self.seen).take().unwrap_or_else(SystemTime::now))
     }
 
-    /// Counts up when models have changed.
+    /// Counts up when models change.
     pub fn model_changes(&self) -> watch::Receiver<u64> {
         self.models.subscribe()
     }
 
-    /// Counts up when models, weights or runtimes have changed, or what subjects may use of them.
+    /// Counts up when models, weights, runtimes, or the parts of them that subjects may use, change.
     pub fn catalogue_changes(&self) -> watch::Receiver<u64> {
         self.catalogue.subscribe()
     }
 
-    /// Counts up when subjects were touched.
+    /// Counts up when subjects are touched.
     pub fn news(&self) -> watch::Receiver<u64> {
         self.news.subscribe()
     }
 }
 
-/// Whose objects are watched.
+/// The namespaces whose objects are watched.
 #[derive(Clone, Debug, Default)]
 pub struct Extents {
-    /// All namespaces, if there are none.
+    /// The served namespaces; all if empty.
     pub namespaces: BTreeSet<String>,
-    /// Where LLMInferenceServiceConfigs are that services of every namespace can build on.
+    /// The namespace of the LLMInferenceServiceConfigs that services of every namespace can build on.
     pub config_namespace: String,
 }
 
 impl Extents {
-    /// The namespaces whose objects of a kind are watched, each by a watch of its own; or everything at once.
+    /// The namespaces whose objects of a kind are watched, each by its own watch; or everything at once.
     fn places(&self, resource: &'static Resource) -> Vec<Option<String>> {
         if self.namespaces.is_empty() || permissions::is_read_everywhere(resource) {
             return vec![None];
@@ -207,21 +207,21 @@ impl Extents {
     }
 }
 
-/// One kind's watch, in all namespaces or in one.
+/// The watch of one kind, in all namespaces or in one.
 struct Watch {
     place: Option<String>,
     task: JoinHandle<()>,
     listing: watch::Receiver<Listing>,
 }
 
-/// What came of listing a kind.
+/// The result of listing a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listing {
     /// Nothing yet.
     Pending,
-    /// The host has no right to it. It tries again.
+    /// The host has no right to list it, and retries.
     Denied,
-    /// Everything was listed at least once. What fails later is caught up with.
+    /// Everything was listed at least once. After a later failure, the watch catches up.
     Done,
 }
 
@@ -231,7 +231,7 @@ impl Drop for Watch {
     }
 }
 
-/// Keeps the world what the cluster is. `obstacle` tells what hasn't been listed yet, until everything was. It never ends by itself.
+/// Keeps the world up to date with the cluster. `obstacle` has the kinds that aren't listed yet, until all are. It never ends by itself.
 pub async fn keep(
     client: Client,
     extents: Extents,
@@ -261,7 +261,7 @@ pub async fn keep(
             world.set_available(listed.done);
             world.set_denied(listed.denied);
         });
-        // Before that, objects that are there would be taken for absent. Later, a kind that comes is not available until it is listed.
+        // Before that, existing objects would seem absent. A kind that the cluster serves later isn't available until it is listed.
         obstacle.send_if_modified(|obstacle| obstacle.is_some() && std::mem::replace(obstacle, now.clone()) != now);
         let gone = tokio::select! {
             changed = apis.changed() => changed.is_err(),
@@ -273,17 +273,17 @@ pub async fn keep(
     }
 }
 
-/// What came of listing all kinds.
+/// The results of listing all kinds.
 #[derive(Debug, Default)]
 struct Listed {
-    /// Those that are listed wherever they are watched.
+    /// The kinds that are listed in all watched namespaces.
     done: BTreeSet<&'static Resource>,
     pending: BTreeSet<&'static Resource>,
     denied: DeniedKinds,
 }
 
 impl Listed {
-    /// Takes what came of one watch of a kind.
+    /// Records the result of one watch of a kind.
     fn note(&mut self, resource: &'static Resource, listing: Listing, role: impl FnOnce() -> MissingRole) {
         match listing {
             Listing::Done if self.pending.contains(resource) || self.denied.contains_key(resource) => return,
@@ -300,12 +300,12 @@ impl Listed {
         }
     }
 
-    /// Why nothing may be written yet: objects that are there would be taken for absent. A kind of subject that is listed needs its whole
-    /// role; that of a neighbour keeps nobody else waiting.
+    /// The reason why nothing may be written yet: existing objects would seem absent. If a kind of subject is listed, its whole role is
+    /// needed; a neighbour's missing role makes nobody else wait.
     fn obstacle(&self) -> Option<String> {
         let subjects = SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| self.done.contains(resource));
         let needed: BTreeSet<&str> = subjects.filter_map(permissions::grants_list).chain([permissions::BASE]).collect();
-        // A role of an earlier version, without the rights for jobs, is whole for services.
+        // A role of an earlier version, without the rights for jobs, is complete for services.
         let runs_jobs = [&BENCHMARK_JOB, &TRAINING_JOB].iter().any(|kind| self.done.contains(*kind));
         let is_needed = |resource: &Resource| {
             if [&BENCHMARK_JOB, &TRAINING_JOB].contains(&resource) {
@@ -326,7 +326,7 @@ impl Listed {
     }
 }
 
-/// What the host has no right to, and what to do: a sentence for each role.
+/// The kinds that the host has no right to list, and the remedy: a sentence per role.
 pub fn denied_messages(denied: &DeniedKinds) -> Vec<String> {
     let mut kinds: BTreeMap<&MissingRole, Vec<String>> = BTreeMap::new();
     for (resource, role) in denied {
@@ -336,7 +336,7 @@ pub fn denied_messages(denied: &DeniedKinds) -> Vec<String> {
     kinds.into_iter().map(message).collect()
 }
 
-/// Whether the API server refuses a list for want of a right.
+/// Whether the API server refuses a list because a right is missing.
 fn is_denied(error: &watcher::Error) -> bool {
     matches!(error, watcher::Error::InitialListFailed(kube::Error::Api(status)) if status.code == 403)
 }
@@ -355,7 +355,7 @@ fn start(
     let (client, shared, ar, within) = (client.clone(), shared.clone(), resource.api_resource(), place.clone());
     let task = tokio::spawn(async move {
         let said = move |now: Listing| {
-            // Rights that are withdrawn later leave what is known as it is, like any watch that fails.
+            // If a right is withdrawn later, the known objects stay as they are, as after any failure of a watch.
             let changed = listing.send_if_modified(|listing| *listing != Listing::Done && std::mem::replace(listing, now) != now);
             if changed {
                 tell.send_replace(());
@@ -396,7 +396,7 @@ async fn follow<K>(
     let (mut complained, mut refused) = (false, false);
     while let Some(event) = events.next().await {
         match event {
-            // It comes before the list is asked for.
+            // This event comes before the list is requested.
             Ok(Event::Init) => {
                 there.clear();
                 continue;
@@ -429,7 +429,7 @@ async fn follow<K>(
                 });
             }
             Err(error) => {
-                // An API server that has just started may refuse what it grants a moment later.
+                // An API server that has just started may refuse for a moment a request that it allows later.
                 if is_denied(&error) && std::mem::replace(&mut refused, true) {
                     answered(Listing::Denied);
                 }
