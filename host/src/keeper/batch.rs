@@ -1,5 +1,5 @@
-//! Candidates that may become active by themselves at the same time do so together, in one set: one after the other, each would have all the others
-//! compared again. Only on the leader.
+//! Batches: candidates that may become active without an approval at the same time do so in one set. One after the other, each would
+//! restart the comparisons of all others. Only on the leader.
 
 use super::{
     Keeper,
@@ -9,25 +9,25 @@ use super::{
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// For how long a candidate that may become active waits for the comparisons of others.
+/// How long a candidate that may become active waits for the comparisons of others.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// For how long it waits for the comparison of its batch, which takes minutes on a large cluster.
+/// How long it waits for the comparison of its batch, which takes minutes on a large cluster.
 const MAX_BATCH_COMPARISON: Duration = Duration::from_mins(5);
 
-/// How a candidate stands to a batch.
+/// The state of a candidate with regard to a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It may become active by itself.
+    /// It may become active without an approval.
     Promotable,
     /// It is still being compared.
     Compared,
-    /// It waits for somebody, or for what its objects are to be.
+    /// It waits for an approval, or its objects are still changing.
     Apart,
 }
 
 impl Keeper {
-    /// The changes that are to become active together, unless it is known that together they exceed a limit.
+    /// The changes that should become active together, unless they are known to exceed a limit together.
     pub(super) fn batch(&self) -> Option<ChangeKeys> {
         let standings: Vec<(&ChangeKeys, Standing)> = self.standings().collect();
         combined(&standings).filter(|keys| self.unbatchable.as_ref() != Some(keys))
@@ -50,7 +50,7 @@ impl Keeper {
         }
     }
 
-    /// Whether a candidate that may become active by itself waits for others, to become active with them.
+    /// Whether a candidate that may become active waits to do so with others.
     pub(super) fn waits_for_batch(&self, keys: &ChangeKeys, candidate: &Candidate) -> bool {
         let Some(until) = candidate.batches_until.filter(|_| candidate.kind == CandidateKind::Change) else { return false };
         let batch = self.compared_batches().find(|(all, _)| keys.is_subset(all)).map(|(_, batch)| batch.since);
@@ -72,14 +72,14 @@ impl Keeper {
         self.unbatchable = Some(keys);
     }
 
-    /// When a candidate no longer waits for others.
+    /// The times at which candidates no longer wait for others.
     pub(super) fn batches_until(&self) -> impl Iterator<Item = Instant> {
         let comparisons = self.compared_batches().map(|(_, batch)| batch.since + MAX_BATCH_COMPARISON);
         self.candidates.values().filter_map(|candidate| candidate.batches_until).chain(comparisons)
     }
 }
 
-/// When a candidate that is compared now no longer waits for others.
+/// The time at which a candidate whose comparison ends now no longer waits for others.
 pub(super) fn patience() -> Instant {
     Instant::now() + PATIENCE
 }

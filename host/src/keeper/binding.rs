@@ -1,4 +1,4 @@
-//! From a PolicyPlugin to what is frozen of it in a policy set.
+//! Converts a PolicyPlugin into its frozen form in a policy set.
 
 use crate::source::{SOURCES, Source};
 use pointsman_crds::policy::{
@@ -8,7 +8,7 @@ use pointsman_crds::policy::{
 use pointsman_sandbox::{builtin::Builtin, digest::sorted};
 use serde_json::Value;
 
-/// How a PolicyPlugin binds its plugin, whatever bytes that has.
+/// How a PolicyPlugin binds its plugin, regardless of the plugin's bytes.
 pub fn binding(name: &str, spec: &PolicyPluginSpec) -> PolicySetPlugin {
     let mut points = spec.points.clone();
     points.sort();
@@ -33,13 +33,13 @@ pub fn binding(name: &str, spec: &PolicyPluginSpec) -> PolicySetPlugin {
     }
 }
 
-/// The PolicyPlugin of a built-in: the host makes it where it is missing, and leaves it alone where it is there.
+/// The PolicyPlugin of a built-in: the host creates it if it is missing, and never changes an existing one.
 pub fn of_builtin(builtin: &Builtin) -> PolicyPlugin {
     let source = PluginSource { builtin: Some(BuiltinSource { name: builtin.name.to_owned() }), ..PluginSource::default() };
     PolicyPlugin::new(builtin.name, PolicyPluginSpec { source, order: 0, ..PolicyPluginSpec::default() })
 }
 
-/// Where the bytes come from, in one word.
+/// The source of the bytes, as a short text.
 pub fn source(source: &PluginSource) -> String {
     let title = |candidate: &&dyn Source| candidate.title(source).map(|title| format!("{}/{title}", candidate.field()));
     SOURCES.iter().find_map(title).unwrap_or_default()

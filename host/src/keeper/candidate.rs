@@ -1,4 +1,4 @@
-//! One candidate: a set that is to decide next, from the first word of it until it does or is abandoned. Only on the leader.
+//! Candidates: sets that may become active next, from their nomination until they are active or abandoned. Only on the leader.
 
 use super::{
     Keeper, TaskResult,
@@ -23,49 +23,49 @@ use pointsman_crds::policy::{
 use std::{sync::Arc, time::Duration};
 use tokio::{task::JoinHandle, time::Instant};
 
-/// After how long a candidate that is compared again and again, because others become active meanwhile, goes before those.
+/// How long the comparison of a candidate may restart because other sets become active. After that, the candidate goes first.
 const OVERDUE: Duration = Duration::from_secs(30);
 
-/// For how long it does. Whoever takes longer to be compared doesn't stop the others for ever.
+/// How long it does. A comparison that takes longer doesn't block the others.
 const MAX_OVERDUE: Duration = Duration::from_mins(5);
 
-/// What a candidate is made of.
+/// The composition of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum CandidateKind {
-    /// A change, or those of a group.
+    /// One change, or those of a group.
     Change,
-    /// Changes of the same fields that are candidates by themselves too.
+    /// Changes of the same fields, each of which is also a candidate of its own.
     Overlap,
-    /// Changes that may become active by themselves, together.
+    /// Changes that may become active without an approval, together.
     Batch,
 }
 
-/// A set that is to decide next.
+/// A set that may become active next.
 #[derive(Debug)]
 pub(super) struct Candidate {
     pub(super) set: Arc<ActiveSet>,
-    /// What is written when it gets active.
+    /// The record that is written when it becomes active.
     pub(super) record: ActiveRecord,
     pub(super) pending: Vec<Pending>,
     /// The digest of the set that it is compared with.
     pub(super) against: String,
     pub(super) kind: CandidateKind,
-    /// Since when its changes wait, over whichever set.
+    /// Since when its changes wait, regardless of the set under them.
     pub(super) since: Instant,
-    /// Whether it is put together anew because another set became active.
+    /// Whether it was rebuilt because another set became active.
     pub(super) rebased: bool,
-    /// What it was over the former set.
+    /// The same candidate over the previous active set.
     pub(super) former: Option<Former>,
     progress: Option<Progress>,
     pub(super) report: Option<Report>,
-    /// Until when it waits for others that may become active at the same time, once it is compared.
+    /// Until when it waits, after its comparison, for others that may become active at the same time.
     pub(super) batches_until: Option<Instant>,
-    /// Why it isn't active, once that is known.
+    /// The decision on its activation, once known.
     pub(super) verdict: Option<PromotionDecision>,
     pub(super) comparison: Option<Comparison>,
 }
 
-/// What a candidate was over the former set, where somebody may approve of it at the moment at which another one becomes active.
+/// A candidate over the previous active set: somebody may approve it at the moment when another set becomes active.
 #[derive(Clone, Debug)]
 pub(super) struct Former {
     pub(super) digest: String,
@@ -74,7 +74,7 @@ pub(super) struct Former {
 }
 
 impl Former {
-    /// Whether who approved of it has approved of what is reported now.
+    /// Whether an approval of the previous candidate covers this report.
     fn covers(&self, report: &Report) -> bool {
         let unanswered = |scores: Option<&ReplayedScores>| scores.map_or(0, |scores| scores.failed);
         report.fields.as_ref().is_some_and(|fields| fields.is_within(&self.fields))
@@ -82,7 +82,7 @@ impl Former {
     }
 }
 
-/// A comparison that is made beside the keeper. It ends when nobody wants it any more.
+/// A comparison in a task of its own. Dropping it cancels the task.
 #[derive(Debug)]
 pub(super) struct Comparison {
     /// The digest of the set that is compared.
@@ -123,12 +123,12 @@ impl Candidate {
         sets::name(&self.digest())
     }
 
-    /// Whether one of its changes is only to be tried.
+    /// Whether one of its changes has the strategy Shadow.
     pub(super) fn is_only_tried(&self) -> bool {
         self.pending.iter().any(|pending| pending.strategy.type_ == UpdateStrategyType::Shadow)
     }
 
-    /// Whether it has been compared from the beginning for too long, because others became active.
+    /// Whether its comparison has restarted for too long because other sets became active.
     fn is_overdue(&self, now: Instant) -> bool {
         let waits = now.duration_since(self.since);
         self.rebased && self.comparison.is_some() && waits > OVERDUE && waits < MAX_OVERDUE
@@ -136,7 +136,7 @@ impl Candidate {
 }
 
 impl Keeper {
-    /// Compares two sets beside the keeper.
+    /// Compares two sets in a separate task.
     pub(super) fn compare(&self, before: &Arc<ActiveSet>, after: &Arc<ActiveSet>) -> Comparison {
         let (before, after, stage, done) = (Arc::clone(before), Arc::clone(after), Arc::clone(&self.stage), self.done.clone());
         let (digest, recorded) = (after.digest().to_string(), self.policies.recorded());
@@ -148,7 +148,7 @@ impl Keeper {
         Comparison { set: digest, task }
     }
 
-    /// Takes how far a comparison has come.
+    /// Records the progress of a comparison.
     pub(super) fn compares(&mut self, set: &str, progress: Progress) {
         if let Some(candidate) = self.candidates.values_mut().find(|candidate| candidate.digest() == set) {
             candidate.progress = Some(progress);
@@ -158,7 +158,7 @@ impl Keeper {
         }
     }
 
-    /// Takes what has come of a comparison.
+    /// Records the result of a comparison.
     pub(super) fn compared(&mut self, report: Report) {
         let name = sets::name(&report.set);
         let of_candidate = |candidate: &&mut Candidate| candidate.digest() == report.set && candidate.against == report.against;
@@ -177,9 +177,9 @@ impl Keeper {
         if !self.leadership.held() {
             return;
         }
-        // Without it nothing is wrong: the status tells the most of it, and a host that starts compares anew.
+        // Its loss does no harm: the status has the most important parts, and a host that starts compares again.
         if let Some(set) = self.sets.get(&name).cloned() {
-            // A long one takes long to pack, and nothing waits for it.
+            // A long report takes long to compress, and nothing waits for it.
             let (client, namespace) = (self.client.clone(), self.options.namespace.clone());
             tokio::spawn(async move {
                 if let Err(error) = reports::keep(&client, &namespace, &set, report).await {
@@ -189,13 +189,13 @@ impl Keeper {
         }
     }
 
-    /// Whether somebody has approved of a set.
+    /// Whether a set is approved.
     pub(super) fn is_approved(&self, digest: &str) -> bool {
         let approval = self.sets.get(&sets::name(digest)).and_then(|set| set.annotations().get(APPROVED));
         approval.is_some_and(|approved| approved == digest)
     }
 
-    /// Says of each candidate whether it may become active, and what it waits for.
+    /// Determines for each candidate whether it may become active, and what it waits for.
     pub(super) fn judge(&mut self) {
         self.meetings();
         let keys: Vec<ChangeKeys> = self.candidates.keys().cloned().collect();
@@ -269,7 +269,7 @@ impl Keeper {
         }
     }
 
-    /// With which others a candidate changes the same fields.
+    /// The other candidates that change the same fields, as text.
     fn meeting_message(&self, keys: &ChangeKeys) -> Option<String> {
         let met = self.meetings.iter().flatten().filter_map(|Meeting { between: [one, other], overlap }| match () {
             () if one == keys => Some((other, overlap)),
@@ -288,14 +288,14 @@ impl Keeper {
         Some(format!(" It changes the same fields as {others} (in {}, {}){joint}.", overlap.subject, overlap.field))
     }
 
-    /// Lets the next candidate become active that may. Whether one did.
+    /// Activates the next candidate that may become active. Returns whether there was one.
     pub(super) async fn promote_next(&mut self) -> bool {
         let overdue = self.waits_for_overdue();
         let active = self.policies.active().digest().to_string();
         let may = |keys: &ChangeKeys, candidate: &Candidate| match &candidate.verdict {
             None => !candidate.is_only_tried() && self.is_approved(&candidate.digest()),
             Some(PromotionDecision::Never) => false,
-            // By itself only as it is asked for now, and after those that were put off again and again.
+            // Without an approval, only in the state that its objects request now, and after overdue candidates.
             Some(PromotionDecision::Promote) => {
                 self.is_approved(&candidate.digest()) || !overdue && self.is_settled(keys) && !self.waits_for_batch(keys, candidate)
             }
@@ -332,7 +332,7 @@ impl Keeper {
         }
         self.candidates.remove(keys);
         (self.meetings, self.unbatchable) = (None, None);
-        // Where it made changes together, it is what became of them.
+        // If it combines changes, they are active with it.
         let parts: Vec<ChangeKeys> = self.candidates.keys().filter(|part| part.is_subset(keys)).cloned().collect();
         let name = sets::name(&set.digest().to_string());
         for part in parts {
@@ -342,31 +342,31 @@ impl Keeper {
         true
     }
 
-    /// Whether a candidate waits for somebody who approves of it.
+    /// Whether a candidate waits for an approval.
     pub(super) fn awaits_approval(&self) -> bool {
         self.candidates.values().any(|candidate| matches!(candidate.verdict, Some(PromotionDecision::Approval(_))))
     }
 
-    /// Whether what may become active by itself waits for the comparison of a candidate that is overdue.
+    /// Whether candidates that may become active wait for the comparison of an overdue one.
     fn waits_for_overdue(&self) -> bool {
         let now = Instant::now();
         self.stage.obstacle().is_none() && self.candidates.values().any(|candidate| candidate.is_overdue(now))
     }
 
-    /// When a candidate becomes overdue, or is it no more.
+    /// The times at which a candidate becomes overdue, or no longer is.
     pub(super) fn overdue_at(&self) -> impl Iterator<Item = Instant> {
         let compared = self.candidates.values().filter(|candidate| candidate.rebased && candidate.comparison.is_some());
         compared.flat_map(|candidate| [candidate.since + OVERDUE, candidate.since + MAX_OVERDUE])
     }
 
-    /// Gives all candidates up.
+    /// Abandons all candidates.
     pub(super) fn abandon_all(&mut self, why: &str) {
         for keys in self.candidates.keys().cloned().collect::<Vec<_>>() {
             self.abandon(&keys, why, None);
         }
     }
 
-    /// Gives a candidate up. Another set may stand in its place.
+    /// Abandons a candidate. Another set may replace it.
     pub(super) fn abandon(&mut self, keys: &ChangeKeys, why: &str, replaced_by: Option<String>) {
         let Some(candidate) = self.candidates.remove(keys) else { return };
         self.meetings = None;

@@ -1,4 +1,4 @@
-//! What a set changes, in words. Pure.
+//! The changes of a set, as text. Pure.
 
 use super::{
     pending::{Pending, WantedState},
@@ -8,7 +8,7 @@ use pointsman_core::{decide::set::ActiveSet, rules::rule::Rule};
 use pointsman_crds::policy::set::PolicySetPlugin;
 use std::sync::Arc;
 
-/// What becomes of a plugin or a rule, in a line.
+/// The change of a plugin or a rule, in one line.
 pub(super) fn describe(active: &ActiveSet, pending: &Pending) -> String {
     let by = pending.by.as_ref().map(|by| format!(", by {by}")).unwrap_or_default();
     match &pending.wanted {
@@ -84,7 +84,7 @@ fn told_of_plugin(current: Option<&PolicySetPlugin>, wanted: Option<&PolicySetPl
     }
 }
 
-/// What a set changes, in a line.
+/// The changes of a set, in one line.
 pub(super) fn summary(pending: &[Pending], changes: &[String]) -> String {
     match changes {
         [one] => one.clone(),

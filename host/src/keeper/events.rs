@@ -1,4 +1,4 @@
-//! What the keeper takes in: what watches bring, what was done beside it, and what becomes known of plugins while they decide.
+//! The events that the keeper handles: from watches, from its tasks, and on the health of active plugins.
 
 use super::{
     Keeper, TaskResult,
@@ -18,7 +18,7 @@ impl Keeper {
             KeeperEvent::Plugin(Event::Now(plugin, listed)) => {
                 let (name, generation) = (plugin.name_any(), plugin.metadata.generation);
                 let Ok(before) = self.plugins.see(*plugin, listed) else { return };
-                // What we ourselves say of it is no reason to look at it again.
+                // Our own writes of its status need no recheck.
                 if before.is_none_or(|before| before.metadata.generation != generation) {
                     self.works.entry(name).or_default().dirty = true;
                 }
@@ -26,7 +26,7 @@ impl Keeper {
             KeeperEvent::Plugin(Event::Gone(name)) => {
                 self.plugins.remove(&name);
                 self.works.remove(&name);
-                // What still decides is pruned once it doesn't.
+                // An active plugin's revisions are pruned once it is no longer active.
                 if !self.record.plugins.contains_key(&name) {
                     self.to_prune.insert(name);
                 }
@@ -91,7 +91,7 @@ impl Keeper {
 
     pub(super) fn handle_decision_event(&mut self, news: PluginHealthEvent) {
         let active = self.policies.active();
-        // What a former version did is no longer of interest.
+        // The failures of a previous version no longer matter.
         if active.member(&news.plugin).is_none_or(|member| member.bound.digest != news.digest) {
             return;
         }

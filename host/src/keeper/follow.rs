@@ -1,5 +1,5 @@
-//! Follows the record of what decides, for a process that asks policies and writes nothing. It loads no more of a set than is asked at one policy
-//! point: the other members and the rules keep their places without code, so that the set has the digest under which it is recorded.
+//! Follows the record of the active set, for a process that calls policies and writes nothing. It loads only the members of one policy
+//! point: the other members and the rules are placeholders without code, so that the set has its recorded digest.
 
 use super::{
     load_record::Loading,
@@ -26,25 +26,25 @@ use pointsman_crds::policy::plugin::PolicyPoint;
 use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, time::sleep};
 
-/// How long until plugins that couldn't be loaded are tried again.
+/// The delay before plugins that couldn't be loaded are retried.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
 /// Why members of other points, and rules, have no code here.
 const UNASKED: &str = "this process doesn't ask it";
 
-/// Where a policy set comes from.
+/// The source of a policy set.
 pub struct RecordSource {
     /// The cluster.
     pub client: Client,
     /// The controller's namespace.
     pub namespace: String,
-    /// Whose signatures on plugins count.
+    /// The trusted signatures of plugins.
     pub trust: Trust,
-    /// What loads plugins.
+    /// Loads plugins.
     pub loader: Arc<Loader>,
-    /// The policy point at which they are asked.
+    /// The policy point at which they are called.
     pub point: PolicyPoint,
-    /// What grants the right to read the record: the remedy where it is missing.
+    /// The role that grants the right to read the record, which is the remedy if the right is missing.
     pub role: String,
 }
 
@@ -54,17 +54,17 @@ impl fmt::Debug for RecordSource {
     }
 }
 
-/// What is followed.
+/// The policies that are followed.
 #[derive(Debug)]
 pub struct Followed {
-    /// What decides.
+    /// The active policies.
     pub policies: Arc<Policies>,
-    /// What keeps the recorded policies from being in force, or none.
+    /// The reason why the recorded policies aren't active, or none.
     pub obstacle: watch::Receiver<Option<String>>,
 }
 
-/// Starts with the built-in policies, which decide where there is no record yet. The future keeps the set what the record says, and never ends by
-/// itself.
+/// Starts with the built-in policies, which are active until there is a record. The future keeps the set equal to the record, and never
+/// ends by itself.
 pub fn follow(source: RecordSource, builtins: ActiveSet) -> (Followed, impl Future<Output = ()> + Send) {
     let (mut follower, followed) = Follower::new(source, builtins);
     let run = async move {
@@ -87,11 +87,11 @@ struct Follower {
     loading: Loading,
     policies: Arc<Policies>,
     record: Option<ActiveRecord>,
-    /// The digest of the record that is in force. None until the first: the set is then that of the built-in policies.
+    /// The digest of the active record. None until the first: the built-in policies are active.
     in_force: Option<String>,
-    /// Whether a plugin that is asked couldn't be loaded.
+    /// Whether a plugin of this point couldn't be loaded.
     is_incomplete: bool,
-    /// What was logged last.
+    /// The text that was logged last.
     complaint: String,
     ready: watch::Sender<Option<String>>,
 }
@@ -108,7 +108,7 @@ impl Follower {
         (follower, followed)
     }
 
-    /// Takes the record as it is now.
+    /// Handles the current state of the record.
     async fn see(&mut self, state: State) {
         let namespace = &self.source.namespace;
         let map = match state {
@@ -141,7 +141,7 @@ impl Follower {
         }
     }
 
-    /// Logs why there is no other set, once. What decided before goes on to decide; if that is nothing, this process isn't ready.
+    /// Logs once why there is no new set. The previous set stays active; if there is none, this process isn't ready.
     fn complain(&mut self, why: String) {
         if self.complaint != why {
             tracing::warn!("{why}; the previous policy set stays active");
@@ -152,7 +152,7 @@ impl Follower {
         }
     }
 
-    /// Makes the record the active set, unless it is.
+    /// Activates the recorded set, unless it is active.
     async fn load(&mut self) {
         let Some(record) = self.record.clone() else { return };
         let active = self.policies.active();
@@ -193,7 +193,7 @@ impl Follower {
     }
 }
 
-/// Logs what becomes known of plugins: nobody writes it into a PolicyPlugin.
+/// Logs the health of plugins, because this process writes no statuses.
 #[derive(Debug)]
 struct HealthLog;
 
@@ -227,7 +227,7 @@ mod tests {
     use std::path::PathBuf;
     use tempfile::TempDir;
 
-    /// A follower that reaches no cluster, and whose compilers are never asked.
+    /// A follower that reaches no cluster and never uses its compilers.
     fn follower(folder: &TempDir) -> (Follower, Followed) {
         let compilers = Compilers::new(PathBuf::from("/nonexistent"), folder.path()).unwrap();
         let source = RecordSource {

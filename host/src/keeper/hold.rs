@@ -1,5 +1,5 @@
-//! Words of an administrator's that stand on PolicySets: to hold one, whatever the PolicyPlugins want, and to give no turns to restart pods.
-//! And the sets that subjects may still be on, loaded again by a host that leads anew.
+//! An administrator's annotations on PolicySets: to hold a set regardless of the PolicyPlugins, and to pause restarts of pods. Also loads
+//! the sets that subjects may still be on, on a host that has become the leader.
 
 use super::{
     Keeper, TaskResult,
@@ -24,21 +24,21 @@ use pointsman_crds::policy::{
 use serde_json::json;
 use std::sync::Arc;
 
-/// What has come of loading a set from what is kept.
+/// The result of loading a stored set.
 #[derive(Clone, Debug)]
 pub(super) struct LoadedSet {
-    /// The digest that was wanted.
+    /// The requested digest.
     pub(super) digest: String,
     pub(super) outcome: Result<Arc<ActiveSet>, String>,
 }
 
 impl Keeper {
-    /// The set that is to decide until somebody takes that back.
+    /// The set that must stay active until its annotation is removed.
     pub(super) fn held(&self) -> Option<&PolicySet> {
         self.sets.values().find(|set| set.annotations().get(HOLD) == Some(&set.spec.digest))
     }
 
-    /// Makes the set that is held active, where it isn't. Whether one is held.
+    /// Activates the held set, unless it is active. Returns whether a set is held.
     pub(super) async fn hold(&mut self) -> bool {
         let Some(held) = self.held() else { return false };
         let (name, digest) = (held.name_any(), held.spec.digest.clone());
@@ -50,7 +50,7 @@ impl Keeper {
         true
     }
 
-    /// Lets a set decide that did so before: as it is loaded, or of what is kept.
+    /// Activates a set that was active before: the loaded one, or one that is loaded from stored revisions.
     pub(super) async fn reactivate(&mut self, digest: &str) {
         let formers = self.policies.previous_sets();
         let known = formers.iter().find(|set| set.digest().to_string() == digest).cloned();
@@ -60,7 +60,7 @@ impl Keeper {
                 self.restored = None;
                 self.go_back(set).await;
             }
-            // What is told stays until it is tried again.
+            // The message stays until the next attempt.
             (None, Some(Err(why))) => {
                 self.try_again();
                 let name = sets::name(digest);
@@ -76,7 +76,7 @@ impl Keeper {
         }
     }
 
-    /// Records a former set, and lets it decide.
+    /// Records and activates a previous set.
     async fn go_back(&mut self, set: Arc<ActiveSet>) {
         let former = self.policies.active();
         let mut record = ActiveRecord { plugins: self.record.plugins.clone(), ..self.record.clone() };
@@ -120,16 +120,16 @@ impl Keeper {
         };
         self.facts.insert(sets::name(&set.digest().to_string()), facts);
         let changed: Vec<String> = self.works.keys().cloned().collect();
-        // What has failed or was paused was the set that is left.
+        // The failure or the pause belongs to the set that is replaced.
         self.pacer.expect_new_set();
         self.pacer.clear_failure();
         self.pause_read = None;
         self.activate(&former, &set, &changed, true);
-        // What the PolicyPlugins want is another thing now.
+        // The PolicyPlugins now differ from the active set.
         self.requeue_all();
     }
 
-    /// Loads a set from its object and the revisions that are kept, beside the keeper.
+    /// Loads a set from its object and the stored revisions, in a separate task.
     pub(super) fn restore(&mut self, digest: &str) {
         let Some(set) = self.sets.get(&sets::name(digest)).cloned() else { return };
         if !self.restoring.insert(digest.to_owned()) {
@@ -152,7 +152,7 @@ impl Keeper {
         });
     }
 
-    /// Takes a set that was loaded.
+    /// Handles a set that was loaded.
     pub(super) fn take_restored(&mut self, restored: LoadedSet) {
         self.restoring.remove(&restored.digest);
         if let Ok(set) = &restored.outcome {
@@ -162,7 +162,7 @@ impl Keeper {
                 let mut formers: Vec<Arc<ActiveSet>> = formers.iter().cloned().chain([Arc::clone(set)]).collect();
                 formers.sort_by_key(|set| place(set));
                 self.policies.set_formers(formers);
-                // Who waits is held without them.
+                // Queued subjects were planned without these sets.
                 if self.policies.previous_sets().len() + self.unloadable.len() >= self.record.formers.len() {
                     self.policies.request_reconcile();
                 }
@@ -194,12 +194,12 @@ impl Keeper {
         }
     }
 
-    /// Gives turns to restart pods or none, as it stands on the active set; and writes there why none is given, where one has failed.
+    /// Pauses or resumes restarts according to the active set's annotation; if a restart has failed, writes the annotation.
     pub(super) async fn apply_pause(&mut self) {
         let name = sets::name(&self.record.digest);
         let Some(active) = self.sets.get(&name) else { return };
         let (uid, mut here) = (active.uid(), active.annotations().get(PAUSED).cloned());
-        // Another set in the place of one that is paused is paused too: only somebody's word, or going back, ends it.
+        // A set that replaces a paused one is also paused: only an administrator or a rollback ends a pause.
         if self.pause_read.is_some() && self.pause_read != uid {
             let why = self.pacer.paused_reason();
             if here != why {
@@ -224,7 +224,7 @@ impl Keeper {
         }
     }
 
-    /// Writes on a set that is about to be active whether pods may restart: another one may lead in a moment.
+    /// Copies the pause to a set that is about to become active: another host may become the leader in a moment.
     pub(super) async fn copy_pause(&mut self, digest: &str) -> bool {
         let name = sets::name(digest);
         let (why, Some(set)) = (self.pacer.paused_reason(), self.sets.get(&name)) else { return true };

@@ -1,4 +1,4 @@
-//! From the record to an active set: what every host does, and the leader when it starts.
+//! Loads the active set from the record: on every host, and on the leader at startup.
 
 use super::{
     Keeper, Options, TaskResult, objects,
@@ -31,18 +31,18 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// A record that was made into members.
+/// A record whose plugins and rules are loaded.
 #[derive(Debug)]
 pub(super) struct Adopted {
     digest: String,
     members: Vec<Arc<Member>>,
     rules: Rules,
-    /// The plugins that couldn't be loaded, and why.
+    /// The plugins that couldn't be loaded, with the reasons.
     missing: BTreeMap<String, String>,
 }
 
 impl Keeper {
-    /// Takes the record as it is in the cluster now.
+    /// Handles the current record of the cluster.
     pub(super) fn see_record(&mut self, config_map: Option<&ConfigMap>, listed: Option<Instant>) {
         self.known.record = true;
         let version = config_map.and_then(ResourceExt::resource_version);
@@ -54,7 +54,7 @@ impl Keeper {
         let read = config_map.map_or_else(|| Err("it doesn't exist".to_owned()), ActiveRecord::from_config_map);
         match read {
             Ok(record) => self.record = record,
-            // What decides goes on to do so, and the leader writes it anew.
+            // The active set stays active, and the leader writes the record again.
             Err(error) => {
                 if self.in_force.is_some() || config_map.is_some() {
                     let name = record::NAME;
@@ -69,7 +69,7 @@ impl Keeper {
         }
     }
 
-    /// Begins to make the record the active set, unless it is. Whether there is something to wait for.
+    /// Starts to load the recorded set, unless it is active. Returns whether the caller must wait for it.
     pub(super) fn start_adoption(&mut self) -> bool {
         let active = self.policies.active();
         let in_force = self.in_force.as_ref() == Some(&self.record.digest);
@@ -87,11 +87,11 @@ impl Keeper {
                 done.send(TaskResult::Adopted(Box::new(adopted))).ok();
             });
         }
-        // What is only incomplete can be mended by its source too.
+        // If the set is only incomplete, its source may also complete it.
         !in_force
     }
 
-    /// What plugins are loaded with now.
+    /// The inputs for loading plugins.
     pub(super) fn loading(&self) -> Loading {
         Loading {
             active: self.policies.active(),
@@ -101,14 +101,14 @@ impl Keeper {
         }
     }
 
-    /// Makes an adopted record the active set, if it still is the record.
+    /// Activates a loaded record, if it is still the current one.
     pub(super) fn adopted(&mut self, adopted: Adopted) {
         let Adopted { digest, members, rules, missing } = adopted;
         self.adopting.take_if(|adopting| *adopting == digest);
         if digest != self.record.digest {
             return;
         }
-        // On the leader the sources may mend what is missing; every other host waits for that.
+        // On the leader, the sources may supply a missing plugin; every other host waits for that.
         let last_good = self.in_force.as_ref().is_some_and(|in_force| *in_force != digest) && !self.leadership.held();
         for (plugin, why) in &missing {
             let what = if last_good { "the previous set stays active" } else { "its failurePolicy applies" };
@@ -128,7 +128,7 @@ impl Keeper {
             }
         }
         let active = self.policies.active();
-        // Meanwhile one that was missing may have been mended.
+        // A missing plugin may have been supplied meanwhile.
         let members: Vec<_> = members
             .into_iter()
             .map(|member| match active.member(member.name()) {
@@ -143,7 +143,7 @@ impl Keeper {
             return;
         }
         tracing::info!(set = digest, plugins = set.members().len(), "the recorded policy set is active");
-        // Of those that were loaded before, as far as somebody may be on them.
+        // The loaded previous sets that subjects may still be on.
         let place = |set: &ActiveSet| self.record.formers.iter().position(|digest| *digest == set.digest().to_string());
         let loaded = self.policies.previous_sets();
         let known = [Arc::clone(&active)].into_iter().chain(loaded.iter().cloned());
@@ -157,19 +157,19 @@ impl Keeper {
         self.policies.activate(Arc::new(set));
         self.in_force = Some(digest);
         if self.leading {
-            // Somebody else has written it: what the PolicyPlugins want may be another thing.
+            // Another host has written the record: the PolicyPlugins may differ from it.
             self.requeue_all();
         }
     }
 }
 
-/// What of a set can't be loaded, and why.
+/// The plugins and rules of a set that can't be loaded, with the reasons.
 fn missing_in(set: &ActiveSet) -> Vec<(&str, &str)> {
     let members = set.members().iter().filter_map(|member| Some((member.name(), member.missing()?)));
     members.chain(set.rules().all().iter().filter_map(|rule| Some((rule.name(), rule.missing()?)))).collect()
 }
 
-/// What plugins and rules are loaded with.
+/// The inputs for loading plugins and rules.
 pub(super) struct Loading {
     active: Arc<ActiveSet>,
     loader: Arc<Loader>,
@@ -191,7 +191,7 @@ async fn adopt(record: &ActiveRecord, loading: &Loading) -> Adopted {
 }
 
 impl Loading {
-    /// For whoever only wants to see what a set decides.
+    /// The inputs for a command that only reads a set.
     pub(super) fn reading(client: Client, namespace: &str, loader: Arc<Loader>, active: Arc<ActiveSet>, trust: Trust) -> Self {
         let options = Options {
             namespace: namespace.to_owned(),
@@ -207,13 +207,13 @@ impl Loading {
         Self { active, loader, revisions: Arc::new(Revisions::new(client, namespace)), options: Arc::new(options) }
     }
 
-    /// The same, once another set is active.
+    /// The same inputs for another active set.
     pub(super) fn with_active(&self, active: Arc<ActiveSet>) -> Self {
         let Self { loader, revisions, options, .. } = self;
         Self { active, loader: Arc::clone(loader), revisions: Arc::clone(revisions), options: Arc::clone(options) }
     }
 
-    /// A recorded plugin with what it falls back to. One that can't be loaded keeps its place; the reason is with it.
+    /// A recorded plugin with its fallback. If it can't be loaded, it becomes a placeholder, returned with the reason.
     pub(super) async fn member_or_absent(&self, recorded: &Recorded) -> (Arc<Member>, Option<String>) {
         match self.member(&recorded.active, recorded.signature.as_ref()).await {
             Ok(member) => (self.with_previous(member, recorded).await, None),
@@ -229,12 +229,12 @@ impl Loading {
         }
     }
 
-    /// Gives a member what it falls back to, where its failure policy wants that.
+    /// Adds a member's fallback, if its failure policy requires one.
     async fn with_previous(&self, member: Arc<Member>, recorded: &Recorded) -> Arc<Member> {
         let former = recorded.previous.as_ref().filter(|_| recorded.active.failure_policy == PluginFailurePolicy::Previous);
         let Some(former) = former.filter(|_| member.previous.is_none()) else { return member };
         match self.member(&former.plugin, former.signature.as_ref()).await {
-            // What came before that is nobody's stand-in any more.
+            // The fallback itself has no fallback.
             Ok(previous) => Arc::new(member.after(Some(Arc::new(previous.after(None))))),
             Err(why) => {
                 tracing::warn!(plugin = member.name(), "the plugin's previous revision can't be loaded: {why}");
@@ -243,7 +243,7 @@ impl Loading {
         }
     }
 
-    /// Rules as they are frozen: as they are active already, or compiled. One that can't be keeps its place.
+    /// Frozen rules: already active ones, or compiled. One that can't be compiled becomes a placeholder.
     pub(super) async fn rules(&self, frozen: &[PolicySetRule]) -> Rules {
         let mut rules = Vec::new();
         for bound in frozen {
@@ -263,7 +263,7 @@ impl Loading {
         Rules::new(rules, evaluator)
     }
 
-    /// A recorded plugin: as it is active already, of the bytes that this host brings, or of the revision.
+    /// A recorded plugin: already active, from this host's built-in bytes, or from the revision.
     async fn member(&self, bound: &PolicySetPlugin, signature: Option<&PluginSignature>) -> Result<Arc<Member>, String> {
         let same = |member: &&Arc<Member>| member.bound == *bound && member.missing().is_none();
         if let Some(member) = self.active.members().iter().find(same) {
@@ -275,7 +275,7 @@ impl Loading {
             builtin.bytes.to_vec()
         } else {
             let bytes = self.revisions.load(&digest).await.map_err(|error| error.to_string())?;
-            // Whoever can write into the host's namespace can write records and revisions, but no signature.
+            // Anyone who can write into the host's namespace can write records and revisions, but can't sign them.
             self.options.trust.check_kept(&bytes, &digest, signature).map_err(|error| error.to_string())?;
             bytes
         };
@@ -285,8 +285,7 @@ impl Loading {
     }
 }
 
-/// The set that the cluster's record names, for whoever only wants to see what it decides. Where there is no record yet, the built-in
-/// policies decide.
+/// The recorded set, for a command that only reads it. Without a record, the built-in policies are active.
 pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> Result<ActiveSet, String> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
     let reading = |error: &dyn std::fmt::Display| format!("reading the ConfigMap {namespace}/{}: {error}", record::NAME);
@@ -299,8 +298,8 @@ pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> R
     Ok(ActiveSet::new(adopted.members).ruled(adopted.rules))
 }
 
-/// What a PolicySet decides, of the revisions that are kept, for whoever only wants to see it. What it shares with the active set is
-/// loaded already. Without one of its plugins it would decide otherwise, so that there is none then.
+/// The loaded set of a PolicySet, from stored revisions, for a command that only reads it. Members of the active set are already loaded. If
+/// a plugin is missing, the set's decisions would differ, so the result is an error.
 pub async fn of_set(
     client: Client,
     namespace: &str,
@@ -313,7 +312,7 @@ pub async fn of_set(
     Ok(ActiveSet::new(members).ruled(loading.rules(&set.spec.rules).await))
 }
 
-/// The members of a PolicySet, of the revisions that are kept. The record tells the signatures over them.
+/// The members of a PolicySet, from stored revisions. The record has their signatures.
 pub(super) async fn members_of(set: &PolicySet, record: &ActiveRecord, loading: &Loading) -> Result<Vec<Arc<Member>>, String> {
     let mut members = Vec::new();
     for bound in &set.spec.plugins {
@@ -324,7 +323,7 @@ pub(super) async fn members_of(set: &PolicySet, record: &ActiveRecord, loading: 
     Ok(members)
 }
 
-/// The set of a host that nobody has told anything: the built-in policies alone.
+/// The set of a host without a record: only the built-in policies.
 pub fn builtins(loader: &Loader) -> Result<ActiveSet, String> {
     let mut members = Vec::new();
     for builtin in &BUILTINS {

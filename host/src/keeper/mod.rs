@@ -1,10 +1,10 @@
-//! Keeps the active policy set what the cluster says it is.
+//! Keeps the active policy set in line with the cluster.
 //!
-//! One task owns all state. What it sees (PolicyPlugins, ConfigMaps, files, the record of what decides) only makes it look again;
-//! what is slow (compiling, loading revisions) happens beside it, and is dropped if something newer has come meanwhile.
+//! One task owns all state. Its events (PolicyPlugins, ConfigMaps, files, the record of the active set) only trigger a reconcile; slow work
+//! (compiling, loading revisions) runs in separate tasks, and its result is dropped if it is out of date.
 //!
-//! On the leader: a source's newest bytes are loaded, kept as a revision, written into the record, and only then active. Every other
-//! host, and the leader when it starts, takes its set from the record and the revisions alone.
+//! On the leader, a source's newest bytes are loaded, stored as a revision, written into the record, and only then active. Every other
+//! host, and the leader at startup, loads its set only from the record and the revisions.
 
 mod batch;
 pub mod binding;
@@ -80,24 +80,24 @@ use tokio::{
 };
 use watch::{ConfigMaps, KeeperEvent};
 
-/// After how long something that failed for a reason outside the plugin is tried again.
+/// The delay before a failure outside the plugin is retried.
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
 
-/// After how long at most.
+/// The maximum delay.
 const MAX_RETRY_INTERVAL: Duration = Duration::from_mins(5);
 
-/// How long a host that begins to lead waits for what is still being loaded, before it says of candidates of another host that nobody asks for them.
+/// How long a new leader waits for loading plugins before it abandons another host's candidates whose changes it doesn't find.
 const PROPOSING_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often it is told how the live subjects stand to the rules.
+/// The interval at which the counts of subjects per rule are written.
 const COUNT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// What a host is told about where plugins may come from.
+/// The host's options for the sources of plugins.
 #[derive(Debug)]
 pub struct Options {
-    /// The host's namespace: the record and the revisions are in it, and ConfigMaps are looked for there.
+    /// The host's namespace, which has the record and the revisions. ConfigMaps without a namespace are read there.
     pub namespace: String,
-    /// Who this host is.
+    /// This host's name.
     pub identity: String,
     /// The directory of plugin files.
     pub directory: Option<PathBuf>,
@@ -105,11 +105,11 @@ pub struct Options {
     pub namespaces: Namespaces,
     /// The sources that PolicyPlugins may name; a host has [`SOURCES`](crate::source::SOURCES).
     pub sources: &'static [&'static dyn Source],
-    /// Whose signatures count.
+    /// The trusted signatures.
     pub trust: Trust,
     /// The shipped rules that stay enabled.
     pub enabled_rules: BTreeSet<String>,
-    /// How updates get active whose PolicyPlugin doesn't say it; none is by their policy points.
+    /// The default update strategy; without it, the default depends on the policy points.
     pub strategy: Option<UpdateStrategy>,
     /// The version of this host.
     pub version: String,
@@ -121,41 +121,41 @@ impl Options {
     }
 }
 
-/// What reaches the keeper from elsewhere.
+/// The keeper's inputs from other tasks.
 #[derive(Debug)]
 pub struct Inputs {
-    /// Whether this host leads.
+    /// Whether this host is the leader.
     pub leadership: Leadership,
-    /// What becomes known of plugins while they decide.
+    /// The health of active plugins.
     pub news: mpsc::UnboundedReceiver<PluginHealthEvent>,
     /// Counts up when plugin files may have changed.
     pub files: Option<channel::Receiver<u64>>,
-    /// Where a candidate is compared with what decides.
+    /// Compares candidates with the active set.
     pub stage: Arc<LiveComparison>,
-    /// Who gives turns to restart pods.
+    /// Limits the restarts of pods.
     pub pacer: Arc<Pacer>,
-    /// What is being done.
+    /// The work in progress.
     pub liveness: Liveness,
 }
 
-/// What comes back from work that was done beside the keeper.
+/// The result of a separate task.
 #[derive(Debug)]
 enum TaskResult {
-    /// The source of a PolicyPlugin has been read, by the task with a number.
+    /// The source of a PolicyPlugin was read by the task of this number.
     HasRead(String, u64),
-    /// What came of a PolicyPlugin, by the task with a number.
+    /// The result of loading a PolicyPlugin by the task of this number.
     Tried(String, u64, Box<Tried>),
-    /// What came of storing a revision of a PolicyPlugin.
+    /// The result of storing a revision of a PolicyPlugin.
     Kept(String, Kept),
     Ruled(Box<CompiledRule>),
     Adopted(Box<Adopted>),
-    /// How far the comparison of the set with a digest has come.
+    /// The progress of the comparison of the set with this digest.
     Compares(String, Progress),
     Compared(Box<Report>),
     Restored(LoadedSet),
 }
 
-/// What was seen at least once, there or not.
+/// The kinds and objects whose state is known, even if they don't exist.
 #[derive(Debug, Default)]
 #[allow(clippy::struct_excessive_bools)] // Each is known apart from the others.
 struct Synced {
@@ -166,10 +166,10 @@ struct Synced {
     namespace: bool,
 }
 
-/// The one that keeps the set.
+/// The keeper.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Keeper {
-    /// Everything is written by it, and so only while we lead.
+    /// Used for all writes, so it writes only while this host is the leader.
     client: Client,
     options: Arc<Options>,
     loader: Arc<Loader>,
@@ -185,55 +185,55 @@ pub struct Keeper {
     counts: ReportedCounts,
     /// The PolicySets, by name.
     sets: Objects<PolicySet>,
-    /// What is to be told of them beside what is told already.
+    /// The facts about the sets that their statuses don't have yet.
     facts: BTreeMap<String, SetFacts>,
-    /// What is to decide next, by what each changes.
+    /// The candidates, by their changes.
     candidates: BTreeMap<ChangeKeys, Candidate>,
-    /// Which of them change the same fields. None until that is found out anew.
+    /// The candidates that change the same fields. None until it is computed again.
     meetings: Option<Vec<Meeting>>,
-    /// The changes that exceed a limit together, over the active set.
+    /// The changes that together exceed a limit over the active set.
     unbatchable: Option<ChangeKeys>,
-    /// The comparison of what got active without one.
+    /// The comparison of a set that became active without one.
     follow_up: Option<Comparison>,
-    /// Until when it is waited for what is still being loaded before what waits is known. None once it is.
+    /// Until when candidates aren't abandoned, because plugins are still being loaded. None once the pending changes are known.
     proposes_by: Option<Instant>,
     stage: Arc<LiveComparison>,
     pacer: Arc<Pacer>,
-    /// The digests of the sets that are being loaded from what is kept, and what has come of the last one.
+    /// The digests of the stored sets that are being loaded, and the last result.
     restoring: BTreeSet<String>,
     restored: Option<LoadedSet>,
-    /// The digests of former sets that couldn't be loaded when it was tried last.
+    /// The digests of previous sets that couldn't be loaded at the last attempt.
     unloadable: BTreeSet<String>,
-    /// The uid of the PolicySet that the pause was read from last.
+    /// The uid of the PolicySet whose pause was read last.
     pause_read: Option<String>,
-    /// What was recorded before the record was lost.
+    /// The last record before it was lost.
     lost: Option<ActiveRecord>,
-    /// What was told last of a set that can't decide again.
+    /// The last message about a set that can't be reactivated.
     complained: Option<String>,
-    /// The plugins whose old revisions may go.
+    /// The plugins whose old revisions may be deleted.
     to_prune: BTreeSet<String>,
-    /// Whether it was looked for revisions of plugins that are gone, since this host leads.
+    /// Whether this leader has looked for revisions of deleted plugins.
     found_leftovers: bool,
     config_maps: ConfigMaps,
-    /// The record as it is in the cluster, with its resource version.
+    /// The record in the cluster, with its resource version.
     record: ActiveRecord,
     record_version: Option<String>,
-    /// When our own last write of it was answered.
+    /// When our last write of the record was confirmed.
     record_answered: Option<Instant>,
     known: Synced,
-    /// The digest of the record that is being adopted.
+    /// The digest of the record that is being loaded.
     adopting: Option<String>,
-    /// The digest of the record that is in force here. None until the first: the set is then that of the built-ins.
+    /// The digest of the record that is active here. None until the first: the built-ins are active.
     in_force: Option<String>,
     works: BTreeMap<String, PluginProgress>,
-    /// How many tasks were started for them.
+    /// The number of tasks that were started for them.
     tasks: u64,
     done: mpsc::UnboundedSender<TaskResult>,
     again: Option<Instant>,
     ready: channel::Sender<Option<String>>,
 }
 
-/// Starts the keeper. The receiver tells what keeps the policies from being in force, or none. The future never ends by itself.
+/// Starts the keeper. The receiver has the reason why the policies aren't active, or none. The future never ends by itself.
 pub fn keep(
     client: Client,
     options: Options,
@@ -307,7 +307,7 @@ impl Keeper {
         let mut progress = pacer.progress();
         self.config_maps.want(&self.places());
         let mut counting = interval(COUNT_INTERVAL);
-        // Those that passed while the keeper was busy must not come all at once: what still changes would look settled.
+        // Ticks that the keeper missed must not arrive at once: counts that still change would look stable.
         counting.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut looked_at = Instant::now();
         loop {
@@ -318,9 +318,9 @@ impl Keeper {
                 Some(news) = news.recv() => self.handle_decision_event(news),
                 () = leadership_changed(&mut leadership, self.leading) => self.lead(!self.leading),
                 () = changed(&mut files) => self.look_at_files(),
-                // It is told below.
+                // Written below.
                 _ = progress.changed() => {}
-                // Nothing wakes the keeper when the counts of rules change: it checks by itself.
+                // Nothing wakes the keeper when the counts of rules change: it checks them itself.
                 _ = counting.tick() => {
                     if !self.uncounted() {
                         continue;
@@ -331,7 +331,7 @@ impl Keeper {
                 else => return,
             }
             let work = liveness.begin("reconciling the policies".to_owned());
-            // What has come together is looked at together.
+            // Events that arrive together are handled together.
             while let Ok(seen) = seen.try_recv() {
                 self.handle_event(seen);
             }
@@ -359,11 +359,11 @@ impl Keeper {
         self.rule_works.values_mut().for_each(|work| work.ready = None);
         self.facts.clear();
         self.found_leftovers = false;
-        // Somebody else may have led meanwhile.
+        // Another host may have been the leader meanwhile.
         self.requeue_all();
     }
 
-    /// Brings everything into line with what is known.
+    /// Reconciles the policies with the known state.
     async fn reconcile(&mut self) {
         self.config_maps.want(&self.places());
         if !self.known.record {
@@ -379,7 +379,7 @@ impl Keeper {
             return;
         }
         self.ready.send_if_modified(|obstacle| obstacle.take().is_some());
-        // A word on a set counts from the beginning.
+        // Annotations on sets must be known first.
         if !self.leadership.held() || !self.known.plugins || !self.known.rules || !self.known.sets {
             return;
         }
@@ -410,18 +410,18 @@ impl Keeper {
         }
     }
 
-    /// The names of the built-ins' PolicyPlugins that aren't there.
+    /// The built-ins without a PolicyPlugin.
     fn missing_builtins(&self) -> impl Iterator<Item = &'static pointsman_sandbox::builtin::Builtin> {
         BUILTINS.iter().filter(|builtin| !self.plugins.contains_key(builtin.name))
     }
 }
 
 fn now() -> Time {
-    // Times in Kubernetes' objects have whole seconds.
+    // Times in Kubernetes objects have whole seconds.
     Time(Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-/// Waits until we lead where we don't, or don't where we do.
+/// Waits until this host becomes the leader or, if it is, no longer is.
 async fn leadership_changed(leadership: &mut Leadership, leading: bool) {
     if leading {
         leadership.lost().await;

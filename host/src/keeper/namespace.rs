@@ -1,4 +1,4 @@
-//! What must be there before anything is decided: the host's namespace, and what decided last.
+//! The preconditions of any decision: the host's namespace, and the last active set.
 
 use super::{Keeper, sets};
 use crate::problem::sentence;
@@ -7,7 +7,7 @@ use kube::Api;
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 
 impl Keeper {
-    /// Whether it is known what decided last. Without a record the sets themselves tell, and this host decides nothing before that one does.
+    /// Whether the last active set is known. Without a record, the PolicySets' statuses name it, and this host waits until it is active.
     pub(super) async fn knows_the_last(&mut self) -> bool {
         if !self.record.plugins.is_empty() || self.in_force.is_some() {
             return true;
@@ -28,7 +28,7 @@ impl Keeper {
         self.in_force.is_some()
     }
 
-    /// Whether the host's namespace is there: without it nothing can be kept, and nobody leads.
+    /// Whether the host's namespace exists: without it nothing can be stored, and no host can lead.
     pub(super) async fn look_for_home(&mut self) -> bool {
         let name = &self.options.namespace;
         let why = match Api::<Namespace>::all(self.client.clone()).get_metadata_opt(name).await {

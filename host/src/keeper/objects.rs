@@ -1,4 +1,4 @@
-//! The objects of a kind as the keeper knows them: as a watch has brought them, or as its own last write was answered.
+//! The objects of a kind that the keeper knows: from a watch, or from the response to its own last write.
 
 use kube::ResourceExt;
 use std::{
@@ -11,7 +11,7 @@ use tokio::time::Instant;
 #[derive(Debug)]
 pub(super) struct Objects<K> {
     known: BTreeMap<String, K>,
-    /// When our own last write of each was answered.
+    /// When our last write of each was confirmed.
     answered: BTreeMap<String, Instant>,
 }
 
@@ -30,8 +30,8 @@ impl<K> Deref for Objects<K> {
 }
 
 impl<K: ResourceExt> Objects<K> {
-    /// Takes one as a watch brings it, from a list that was asked for at some time or as it has changed: what was known before, or an error if that
-    /// is newer.
+    /// Handles an object from a watch, or from a list that was requested at this time. Returns the previous version, or an error if that is
+    /// newer.
     pub(super) fn see(&mut self, told: K, listed: Option<Instant>) -> Result<Option<K>, Outdated> {
         let name = told.name_any();
         let known = self.known.get(&name).filter(|known| known.uid() == told.uid());
@@ -42,20 +42,20 @@ impl<K: ResourceExt> Objects<K> {
         Ok(self.known.insert(name, told))
     }
 
-    /// Takes one as the API server has answered our own write.
+    /// Handles the response to our own write.
     pub(super) fn answer(&mut self, written: K) {
         let name = written.name_any();
         self.answered.insert(name.clone(), Instant::now());
         self.known.insert(name, written);
     }
 
-    /// Takes it that one is gone.
+    /// Removes a deleted object.
     pub(super) fn remove(&mut self, name: &str) {
         self.known.remove(name);
         self.answered.remove(name);
     }
 
-    /// Takes it that only these were there when they were listed, and what we have written since.
+    /// Removes the objects that weren't in a list, except those we have written since.
     pub(super) fn retain_listed(&mut self, names: &BTreeSet<String>, listed: Instant) {
         let Self { known, answered } = self;
         known.retain(|name, _| names.contains(name) || answered.get(name).is_some_and(|at| *at >= listed));
@@ -63,12 +63,12 @@ impl<K: ResourceExt> Objects<K> {
     }
 }
 
-/// That something newer is known.
+/// A newer version is known.
 #[derive(Debug)]
 pub(super) struct Outdated;
 
-/// Whether what is told is older than what is known: our own last write may be newer than what the watch tells. But a list that was asked for
-/// after that write counts whatever its versions, which go back when the cluster is restored from a backup.
+/// Whether a version is older than the known one: our last write may be newer than the watch. But a list that was requested after that
+/// write is never outdated: versions go back when the cluster is restored from a backup.
 pub(super) fn is_outdated(told: Option<u64>, known: Option<u64>, listed: Option<Instant>, answered: Option<&Instant>) -> bool {
     let older = told.is_some() && told < known;
     older && listed.is_none_or(|listed| answered.is_some_and(|answered| *answered >= listed))

@@ -1,4 +1,4 @@
-//! What isn't as the PolicyPlugins and ValidationRules want it, and whether it may become so: pure.
+//! The differences between the active set and the PolicyPlugins and ValidationRules, and whether they may become active. Pure.
 
 use super::record::{ActiveRecord, Origin, Recorded, RecordedRule};
 use k8s_openapi::apimachinery::pkg::{apis::meta::v1::Time, util::intstr::IntOrString};
@@ -17,22 +17,22 @@ use std::{
     sync::Arc,
 };
 
-/// The way of one plugin or rule from what decides to what is wanted.
+/// The pending change of one plugin or rule.
 #[derive(Clone, Debug)]
 pub(super) struct Pending {
     pub(super) name: String,
     pub(super) wanted: WantedState,
-    /// What its object says of updates, if it says something.
+    /// The update strategy of its object, if it has one.
     pub(super) said: Option<UpdateStrategy>,
     pub(super) strategy: UpdateStrategy,
-    /// Who has asked for it, as far as that is known.
+    /// The field manager that requested it, if known.
     pub(super) by: Option<String>,
-    /// What its object is labelled with to become active together with others.
+    /// Its object's group label: all changes of a group become active together.
     pub(super) group: Option<String>,
 }
 
 impl WantedState {
-    /// Whether both are the same, whenever they were loaded.
+    /// Whether both are the same, regardless of when they were loaded.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Plugin(one, signature), Self::Plugin(other, another)) => {
@@ -48,7 +48,7 @@ impl WantedState {
     }
 }
 
-/// A plugin or a rule by its name.
+/// A plugin or a rule, by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ChangeKey {
     Plugin(String),
@@ -64,10 +64,10 @@ impl fmt::Display for ChangeKey {
     }
 }
 
-/// What one candidate changes.
+/// The changes of one candidate.
 pub(super) type ChangeKeys = BTreeSet<ChangeKey>;
 
-/// What is wanted; none where its object is gone.
+/// The requested state; none if the object was deleted.
 #[derive(Clone, Debug)]
 pub(super) enum WantedState {
     Plugin(Option<Arc<Member>>, Option<PluginSignature>),
@@ -91,7 +91,7 @@ impl Pending {
     }
 }
 
-/// What becomes active together: each change by itself, and those of a group.
+/// Groups the changes that become active together: each change is a group of its own, unless its object has a group label.
 pub(super) fn grouped(pending: Vec<Pending>) -> Vec<Vec<Pending>> {
     let (mut alone, mut groups) = (Vec::new(), BTreeMap::<String, Vec<Pending>>::new());
     for pending in pending {
@@ -103,7 +103,7 @@ pub(super) fn grouped(pending: Vec<Pending>) -> Vec<Vec<Pending>> {
     alone.into_iter().chain(groups.into_values()).collect()
 }
 
-/// Which of so many are connected by these pairs, whoever is connected with nobody left out.
+/// The sets of connected numbers. Numbers without a connection are left out.
 pub(super) fn connected(pairs: &[(usize, usize)]) -> Vec<BTreeSet<usize>> {
     let mut all: Vec<BTreeSet<usize>> = Vec::new();
     for &(one, other) in pairs {
@@ -115,31 +115,31 @@ pub(super) fn connected(pairs: &[(usize, usize)]) -> Vec<BTreeSet<usize>> {
     all
 }
 
-/// How an update gets active where nobody has said it: what makes or marks pods restarts none without a word.
+/// The default update strategy: a plugin that affects pods restarts none without an approval.
 pub(super) fn usual(points: &[PolicyPoint]) -> UpdateStrategy {
     let of_pods = [PolicyPoint::PodTemplating, PolicyPoint::MetadataPropagation].iter().any(|point| points.contains(point));
     UpdateStrategy { type_: if of_pods { UpdateStrategyType::Guarded } else { UpdateStrategyType::Immediate }, ..UpdateStrategy::default() }
 }
 
-/// What may become of a candidate.
+/// The decision on a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PromotionDecision {
-    /// It is within all bounds.
+    /// It is within all limits.
     Promote,
-    /// It waits for somebody's approval: why.
+    /// It needs an approval, for this reason.
     Approval(String),
-    /// It is only tried.
+    /// It is a trial, and never becomes active.
     Never,
 }
 
-/// Whether what a candidate changes is within what all its parts allow.
+/// Whether a candidate's changes are within the limits of all its parts.
 pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrategy>, radius: &BlastRadius) -> PromotionDecision {
     let mut over = Vec::new();
     for strategy in strategies {
         if strategy.type_ == UpdateStrategyType::Shadow {
             return PromotionDecision::Never;
         }
-        // It is bounded by nothing but what fails.
+        // It has no limits except for failures.
         if strategy.type_ == UpdateStrategyType::Immediate {
             continue;
         }
@@ -171,7 +171,7 @@ fn counted(subjects: i64) -> String {
     if subjects == 1 { "1 subject".to_owned() } else { format!("{subjects} subjects") }
 }
 
-/// How many subjects a bound allows. Of a part of one nobody can be asked to restart: percents are rounded down.
+/// The number of subjects that a limit allows. Percentages are rounded down.
 fn bound(most: &IntOrString, of: i64) -> i64 {
     match most {
         IntOrString::Int(number) => (*number).into(),
@@ -179,7 +179,7 @@ fn bound(most: &IntOrString, of: i64) -> i64 {
     }
 }
 
-/// The set and the record of it once these changes are made. Whether subjects are still on former sets, these stay.
+/// The active set and its record with these changes. The record keeps previous sets that subjects may still be on.
 pub(super) fn put_together(
     active: &ActiveSet,
     record: &ActiveRecord,
@@ -222,7 +222,7 @@ pub(super) fn put_together(
     (set, record)
 }
 
-/// Whether a member lacks what it should fall back to, which only loading the record anew brings.
+/// Whether a member lacks its fallback; loading the record again supplies it.
 pub(super) fn lacks_previous(set: &ActiveSet, record: &ActiveRecord) -> bool {
     set.members().iter().any(|member| {
         let previous = |recorded: &Recorded| recorded.previous.is_some();

@@ -1,4 +1,4 @@
-//! What the leader does about one PolicyPlugin: read its source, load what is there, put it into the set.
+//! Handles one PolicyPlugin on the leader: reads its source, loads the bytes, and adds the plugin to the set.
 
 use super::{
     Keeper, MAX_RETRY_INTERVAL, RETRY_INTERVAL, TaskResult,
@@ -20,53 +20,53 @@ use tokio::{task::AbortHandle, time::Instant};
 /// How long a group waits for a source that is being read.
 const READ_PATIENCE: Duration = Duration::from_secs(5);
 
-/// After how long the status says that a revision is still being stored.
+/// The time after which the status reports that a revision is still being stored.
 const SLOW_STORING: Duration = Duration::from_secs(5);
 
-/// Where one PolicyPlugin stands.
+/// The progress of one PolicyPlugin.
 #[derive(Debug, Default)]
 pub(super) struct PluginProgress {
     /// Whether something may have changed.
     pub(super) dirty: bool,
-    /// When it is to be tried again although nothing has changed.
+    /// When it is retried without a change.
     pub(super) retry: Option<Instant>,
-    /// How often that was so in a row.
+    /// The number of consecutive retries.
     pub(super) tries: u32,
-    /// Whether its source wasn't seen whole yet.
+    /// Whether its source isn't completely known yet.
     pub(super) pending: bool,
-    /// Whether its source is being read or what is there loaded: one at a time, the newest next.
+    /// Whether its source is being read or its bytes are being loaded: one at a time, then the newest.
     pub(super) running: bool,
-    /// The number of the task that does so. What another task brings was for a PolicyPlugin that is gone.
+    /// The number of this task. Another task's result was for a PolicyPlugin that is gone.
     pub(super) task: u64,
-    /// Until when the others of its group wait for what its source gives, while that is being read.
+    /// Until when the others of its group wait for its source, while that is being read.
     pub(super) read_by: Option<Instant>,
-    /// What came of that.
+    /// The result of this task.
     pub(super) tried: Option<Tried>,
-    /// The version whose revision is being stored, or isn't stored yet.
+    /// The version whose revision isn't stored yet.
     pub(super) unkept: Option<Unkept>,
-    /// What can decide from now on. Whether it does is for its strategy to say.
+    /// The version that may become active. Its strategy determines when.
     pub(super) ready: Option<Arc<Member>>,
     /// The digest of the newest bytes that were loaded.
     pub(super) newest: Option<String>,
-    /// What was tried last, and why it didn't do.
+    /// The key of the last attempt, and its problem.
     pub(super) attempted: Option<(Digest, Option<Problem>)>,
-    /// What went wrong last when it was asked.
+    /// The last failure of a call.
     pub(super) failure: Option<Problem>,
-    /// Until when it isn't asked, and why.
+    /// Until when it isn't called, and why.
     pub(super) quarantine: Option<(Instant, CallError)>,
-    /// Until when the active version isn't asked about the subjects of a namespace, and the last failure there.
+    /// Until when the active version isn't called for the subjects of a namespace, and the last failure there.
     pub(super) namespaces: BTreeMap<String, (Instant, CallError)>,
 }
 
-/// A version that is loaded, and decides only once its bytes are kept.
+/// A version that is loaded, and may become active only once its bytes are stored.
 #[derive(Debug)]
 pub(super) struct Unkept {
     key: Digest,
     pub(super) member: Arc<Member>,
     bytes: usize,
-    /// When the storing began.
+    /// When storing began.
     since: Instant,
-    /// What stores it, beside the keeper. None while another try is waited for.
+    /// The task that stores it. None until the next attempt.
     storing: Option<AbortHandle>,
 }
 
@@ -78,7 +78,7 @@ impl Drop for Unkept {
     }
 }
 
-/// What came of storing a revision.
+/// The result of storing a revision.
 #[derive(Debug)]
 pub(super) struct Kept {
     key: Digest,
@@ -86,23 +86,23 @@ pub(super) struct Kept {
 }
 
 impl PluginProgress {
-    /// Whether a revision is being stored right now.
+    /// Whether a revision is being stored now.
     pub(super) fn stores(&self) -> bool {
         self.unkept.as_ref().is_some_and(|unkept| unkept.storing.is_some())
     }
 
-    /// When its status says that its revision is still being stored.
+    /// When the status reports that its revision is still being stored.
     pub(super) fn slow_at(&self) -> Option<Instant> {
         self.unkept.as_ref().filter(|unkept| unkept.storing.is_some()).map(|unkept| unkept.since + SLOW_STORING)
     }
 
-    /// The size of the revision that is still being stored, if that takes long.
+    /// The size of the revision, if storing it takes long.
     pub(super) fn slow_bytes(&self, now: Instant) -> Option<usize> {
         self.slow_at().filter(|at| *at <= now)?;
         self.unkept.as_ref().map(|unkept| unkept.bytes)
     }
 
-    /// Takes what a task brings. Where the source still has what an earlier task has loaded, that counts.
+    /// Handles the result of a task. If the source is unchanged since an earlier task has loaded it, that result stays.
     pub(super) fn take(&mut self, tried: Tried) {
         (self.running, self.read_by) = (false, None);
         let kept = matches!((&tried, &self.tried), (Tried::Same(same), Some(Tried::Loaded { key, .. })) if same == key);
@@ -111,12 +111,12 @@ impl PluginProgress {
         }
     }
 
-    /// Whether its group waits for it, unless a source takes its time. What changes while that is being read is read next, and waited for then.
+    /// Whether its group waits for it, unless its source is slow. Changes during the reading are read next, and the group waits again.
     pub(super) fn is_awaited(&self, now: Instant) -> bool {
         if self.running { self.read_by.is_none_or(|read_by| now < read_by) } else { self.dirty || self.pending }
     }
 
-    /// What needn't be loaded once more. Once another version is being stored, what was ready before is no more.
+    /// The keys that needn't be loaded again. While another version is being stored, the previous one isn't among them.
     fn known_keys(&self) -> Vec<Digest> {
         let loaded = match &self.tried {
             Some(Tried::Loaded { key, .. }) => Some(*key),
@@ -131,7 +131,7 @@ impl PluginProgress {
 }
 
 impl Keeper {
-    /// Brings one PolicyPlugin one step further.
+    /// Advances one PolicyPlugin by one step.
     pub(super) fn advance(&mut self, name: &str) {
         let (Some(plugin), Some(work)) = (self.plugins.get(name), self.works.get_mut(name)) else { return };
         if !mem::take(&mut work.dirty) {
@@ -168,7 +168,7 @@ impl Keeper {
         let Some(work) = self.works.get_mut(name) else { return };
         work.pending = matches!(tried, Tried::NotSeen);
         match tried {
-            // What was asked for before is what nobody asks for any more.
+            // The previous version is no longer requested.
             Tried::NotSeen => (work.ready, work.unkept) = (None, None),
             Tried::Same(_) => {}
             Tried::Loaded { key, outcome } => {
@@ -190,7 +190,7 @@ impl Keeper {
         }
     }
 
-    /// Stores the bytes of what was loaded, beside the keeper: a large plugin takes as long as its parts take, and nobody else waits for that.
+    /// Stores the bytes of a loaded version in a separate task: a large plugin takes long, and the others shouldn't wait.
     fn keep_beside(&mut self, name: &str, key: Digest, member: Arc<Member>, bytes: Arc<Vec<u8>>) {
         let Some(work) = self.works.get_mut(name) else { return };
         let Ok(digest) = member.bound.digest.parse::<Digest>() else { return };
@@ -204,11 +204,11 @@ impl Keeper {
         work.unkept = Some(Unkept { key, member, bytes: size, since: Instant::now(), storing: Some(storing.abort_handle()) });
     }
 
-    /// Takes what came of storing a revision.
+    /// Handles the result of storing a revision.
     pub(super) fn take_kept(&mut self, name: &str, kept: Kept) {
         let Kept { key, outcome } = kept;
         let Some(work) = self.works.get_mut(name) else { return };
-        // It may have been changed meanwhile, or another host may lead.
+        // The PolicyPlugin may have changed meanwhile, or another host may be the leader.
         let Some(mut unkept) = work.unkept.take_if(|unkept| unkept.key == key && unkept.storing.is_some()) else { return };
         match outcome {
             Ok(()) => {
@@ -218,14 +218,14 @@ impl Keeper {
             }
             Err(error) => {
                 unkept.storing = None;
-                // Its parts stay: the next try goes on from there.
+                // Its parts stay: the next attempt continues there.
                 work.unkept = Some(unkept);
                 self.failed_outside(name, key, Problem::new("RevisionNotKept", &error));
             }
         }
     }
 
-    /// Where the bytes are to come from.
+    /// The source of the bytes.
     fn wanted(&self, name: &str, spec: &PolicyPluginSpec) -> Wanted {
         let found = source::find(self.options.sources, &spec.source);
         let part_of_host = matches!(&found, Ok(source) if source.is_part_of_host());
@@ -233,7 +233,7 @@ impl Keeper {
             let message = "metadata.name: the name is reserved for a built-in plugin: use another name.".to_owned();
             return Wanted::Nothing(Problem { reason: "NameReserved".to_owned(), message });
         }
-        // While hosts are upgraded, an older one may lead for a while: what it brings is no update.
+        // During an upgrade, an older host may be the leader for a while: its built-ins are no update.
         let by_newer = part_of_host && spec.digest.is_none() && record::newer(&self.record.host, &self.options.version);
         let recorded = self.record.plugins.get(name).filter(|_| by_newer);
         if let Some(recorded) = recorded.and_then(|recorded| recorded.active.digest.parse().ok()) {
@@ -250,11 +250,11 @@ impl Keeper {
         }
     }
 
-    /// Lets what failed for a reason outside the plugin be tried again.
+    /// Schedules a retry after a failure outside the plugin.
     pub(super) fn failed_outside(&mut self, name: &str, key: Digest, problem: Problem) {
         tracing::warn!(plugin = name, reason = problem.reason, "{}", problem.message);
         if let Some(work) = self.works.get_mut(name) {
-            // Another key than the next attempt's, so that there is one.
+            // Another key than the next attempt's, so that it isn't skipped.
             work.attempted = Some((Digest::of_all([&key]), Some(problem)));
             let pause = RETRY_INTERVAL.saturating_mul(1_u32.checked_shl(work.tries).unwrap_or(u32::MAX)).min(MAX_RETRY_INTERVAL);
             work.tries = work.tries.saturating_add(1);

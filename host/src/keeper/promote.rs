@@ -1,5 +1,5 @@
-//! What the leader writes when a set gets active: revisions, the set's object, the record of what decides, in this order. The record is
-//! what counts; whoever leads after it was written goes on from there.
+//! The leader's writes when a set becomes active: revisions, the set's object, and the record, in this order. The record is authoritative;
+//! the next leader continues from it.
 
 use super::{
     Keeper, binding,
@@ -23,15 +23,15 @@ use serde::Serialize;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;
 
-/// The field manager of what we say of policies.
+/// The field manager of our statuses of policies.
 pub(super) const FIELD_MANAGER: &str = "pointsman/policyplugin";
 
 impl Keeper {
-    /// Takes what was loaded and is kept: from now on it can be decided by, whatever becomes of its source.
+    /// Handles a version that is loaded and stored: from now on it may become active, regardless of its source.
     pub(super) fn take_loaded(&mut self, name: &str, member: &Arc<Member>) {
         let active = self.policies.active();
         let same = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_none());
-        // One whose revision couldn't be loaded decides as recorded as soon as somebody brings it.
+        // A recorded plugin whose revision couldn't be loaded is active as soon as its source supplies the bytes.
         let missed = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_some());
         if let Some(work) = self.works.get_mut(name) {
             work.newest = Some(member.bound.digest.clone());
@@ -48,7 +48,7 @@ impl Keeper {
         self.to_prune.insert(name.to_owned());
     }
 
-    /// Where nothing is recorded, what decides is: a fresh cluster's built-ins, or what went on deciding while the record was lost.
+    /// Without a record, records the active set: the built-ins in a new cluster, or the set that stayed active when the record was lost.
     pub(super) async fn record_first(&mut self) -> bool {
         if !self.record.plugins.is_empty() {
             return true;
@@ -101,8 +101,8 @@ impl Keeper {
         true
     }
 
-    /// Notes what the PolicyPlugins say of updates, for the time when one of them is gone, another signature over the same bytes, and that
-    /// a newer host has led: all that is no other set.
+    /// Updates the record without a new set: the PolicyPlugins' strategies, which are needed after their deletion, another signature for
+    /// the same bytes, and the version of a newer host.
     pub(super) async fn record_update_policies(&mut self) {
         let mut record = self.record.clone();
         for (name, recorded) in &mut record.plugins {
@@ -130,13 +130,13 @@ impl Keeper {
         }
     }
 
-    /// Lets a recorded set decide, in the place of the former one.
+    /// Activates a recorded set in place of the previous one.
     pub(super) fn activate(&mut self, former: &Arc<ActiveSet>, set: &Arc<ActiveSet>, changed: &[String], compare: bool) {
         let another = former.digest() != set.digest();
         for (name, work) in &mut self.rule_works {
             work.ready.take_if(|ready| set.rules().find(name).is_some_and(|counts| counts.bound == ready.bound));
         }
-        // Those who aren't on the new set stay on theirs.
+        // Subjects that aren't on the new set stay on theirs.
         let is = |set: &ActiveSet, digest: &String| set.digest().to_string() == *digest;
         let known: Vec<_> = [Arc::clone(former)].into_iter().chain(self.policies.previous_sets().iter().cloned()).collect();
         let formers = self.record.formers.iter().filter_map(|digest| known.iter().find(|set| is(set, digest)).cloned());
@@ -146,11 +146,11 @@ impl Keeper {
         }
         self.policies.activate(Arc::clone(set));
         if lacks_previous(set, &self.record) {
-            // Adopting the record anew loads it.
+            // Loading the record again supplies it.
             self.in_force = None;
         }
         for name in changed {
-            // However little has changed, it is another chance.
+            // Even the smallest change resets failures.
             if let Some(work) = self.works.get_mut(name) {
                 work.failure = None;
                 work.quarantine = None;
@@ -174,7 +174,7 @@ impl Keeper {
         self.to_prune.extend(changed.iter().cloned());
     }
 
-    /// Makes the object of a recorded set, unless it is there.
+    /// Creates the PolicySet of a record, unless it exists.
     pub(super) async fn make_set(&mut self, record: &ActiveRecord) -> bool {
         let name = sets::name(&record.digest);
         if self.sets.contains_key(&name) {
@@ -201,7 +201,7 @@ impl Keeper {
         }
     }
 
-    /// Makes the object of the active set where somebody has deleted it, and deletes those that nobody needs any more.
+    /// Creates the active set's object again if it was deleted, and deletes the sets that are no longer needed.
     pub(super) async fn prune_sets(&mut self) {
         let record = self.record.clone();
         if !self.make_set(&record).await {
@@ -225,8 +225,8 @@ impl Keeper {
         }
     }
 
-    /// What is wrong with something that would make the record of what decides too large, with all else that waits. That is one object in the
-    /// cluster: no change could get active any more.
+    /// The problem of a configuration that would, with all pending changes, make the record too large. The record is one object: no change
+    /// could become active any more.
     pub(super) fn outgrows_record(&self, name: &str, has: &str, bound: &impl Serialize) -> Option<Problem> {
         fn size(bound: &impl Serialize) -> usize {
             serde_json::to_string(bound).map_or(usize::MAX, |text| text.len())
@@ -245,7 +245,7 @@ impl Keeper {
         })
     }
 
-    /// Writes the record, unless somebody else has written it since we read it.
+    /// Writes the record, unless another host has written it since we read it.
     pub(super) async fn write_record(&mut self, mut record: ActiveRecord) -> kube::Result<()> {
         if record::newer(&self.options.version, &record.host) {
             record.host.clone_from(&self.options.version);
@@ -266,18 +266,18 @@ impl Keeper {
 
     pub(super) async fn prune(&self, name: &str) {
         let ready = self.works.get(name).and_then(|work| work.ready.as_ref()).map(|member| member.bound.digest.as_str());
-        // To get back to it, it must be there.
+        // A rollback needs it.
         let held = self.held().into_iter();
         let former = self.record.formers.iter().filter_map(|digest| self.sets.get(&sets::name(digest))).chain(held);
         let former = former.flat_map(|set| &set.spec.plugins).filter(|plugin| plugin.name == name);
-        // What is being changed all the time may be in it by a former version.
+        // A candidate may contain a previous version of a plugin that changes all the time.
         let candidates = self.candidates.values().filter_map(|candidate| Some(candidate.set.member(name)?.bound.digest.as_str()));
         let unkept = self.works.get(name).and_then(|work| work.unkept.as_ref()).map(|unkept| unkept.member.bound.digest.as_str());
         let in_use =
             self.record.digests(name).chain(ready).chain(unkept).chain(candidates).chain(former.map(|plugin| plugin.digest.as_str()));
         let in_use: BTreeSet<Digest> = in_use.filter_map(|digest| digest.parse().ok()).collect();
         let limit = self.plugins.get(name).map_or(0, |plugin| usize::try_from(plugin.spec.revision_history_limit).unwrap_or_default());
-        // Another leader's revisions may be newer than the record that we know.
+        // The revisions of another leader may be newer than our record.
         if !self.leadership.held() {
             return;
         }
@@ -286,7 +286,7 @@ impl Keeper {
         }
     }
 
-    /// Finds, once a host leads, whose revisions there are: those of plugins that were deleted meanwhile go, and so do unfinished ones.
+    /// Finds leftover revisions once after becoming the leader: those of deleted plugins and incomplete ones are deleted.
     pub(super) async fn find_leftovers(&mut self) {
         if self.found_leftovers {
             return;
@@ -304,7 +304,7 @@ impl Keeper {
         }
     }
 
-    /// Makes the PolicyPlugins of the built-ins that aren't there.
+    /// Creates the missing PolicyPlugins of the built-ins.
     pub(super) async fn make_builtins(&mut self) {
         let api = Api::<PolicyPlugin>::all(self.client.clone());
         let missing: Vec<_> = self.missing_builtins().collect();
@@ -318,7 +318,7 @@ impl Keeper {
                     self.works.entry(made.name_any()).or_default().dirty = true;
                     self.plugins.answer(made);
                 }
-                // Somebody was faster; the watch will tell.
+                // Another host has created it; the watch reports it.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {}
                 Err(error) => {
                     tracing::warn!(

@@ -1,5 +1,5 @@
-//! What is to decide next: a candidate for each change by itself, over what decides now. Changes of one group are one candidate, and changes of the same
-//! fields have one more that makes them together. Only on the leader.
+//! Proposes candidates over the active set: one per change. Changes of one group are one candidate, and changes of the same fields have an
+//! additional candidate that combines them. Only on the leader.
 
 use super::{
     Keeper,
@@ -33,13 +33,13 @@ use serde_json::json;
 use std::{collections::BTreeSet, sync::Arc};
 use tokio::time::Instant;
 
-/// The label by which PolicyPlugins and ValidationRules become active together.
+/// The label of PolicyPlugins and ValidationRules that become active together.
 pub(super) const UPDATE_GROUP: &str = "policy.pointsman.dev/update-group";
 
-/// For so many tries of a plugin that can't be loaded for a passing reason its candidate stays as it is.
+/// The number of transient failures to load a plugin during which its candidate stays unchanged.
 const MAX_TRANSIENT_FAILURES: u32 = 3;
 
-/// How many candidates there are at the same time. Each is compared on all subjects whenever another set becomes active.
+/// The maximum number of candidates. Each is compared on all subjects whenever another set becomes active.
 pub(super) const MAX_CANDIDATES: usize = 32;
 
 /// Two candidates that change the same fields.
@@ -50,21 +50,21 @@ pub(super) struct Meeting {
 }
 
 impl Keeper {
-    /// What isn't as the PolicyPlugins want it.
+    /// The differences between the active set and the PolicyPlugins and ValidationRules.
     pub(super) fn pending(&self) -> Vec<Pending> {
         let active = self.policies.active();
         let strategy = |said: Option<&UpdateStrategy>, points: &[PolicyPoint]| {
             said.or(self.options.strategy.as_ref()).cloned().unwrap_or_else(|| usual(points))
         };
         let changed = self.works.iter().filter_map(|(name, work)| {
-            // What is about to be looked at again may be another thing.
+            // A plugin that is about to be rechecked may change.
             let member = work.ready.as_ref().filter(|_| !work.dirty && !work.running && !work.pending)?;
             let same = active.member(name).is_some_and(|active| active.bound == member.bound && active.missing().is_none());
             let spec = &self.plugins.get(name)?.spec;
             (!same).then(|| Pending {
                 name: name.clone(),
                 said: spec.strategy.clone(),
-                // Who is asked no more where pods are made changes them as well.
+                // A plugin that is removed from a pod's policy point also changes pods.
                 strategy: strategy(
                     spec.strategy.as_ref(),
                     &[&member.bound.points[..], active.member(name).map_or(&[], |active| &active.bound.points)].concat(),
@@ -75,7 +75,7 @@ impl Keeper {
             })
         });
         let gone = self.record.plugins.iter().filter(|(name, _)| !self.plugins.contains_key(*name));
-        // A built-in that somebody has deleted comes back.
+        // A deleted built-in is created again.
         let back: Vec<&str> = self.missing_builtins().map(|builtin| builtin.name).collect();
         let gone = gone.filter(|(name, _)| !back.contains(&name.as_str())).map(|(name, recorded)| Pending {
             name: name.clone(),
@@ -88,7 +88,7 @@ impl Keeper {
         changed.chain(gone).chain(self.pending_rules()).collect()
     }
 
-    /// The same of rules. A rule restarts nothing, and may stop everything: it is guarded by what it denies.
+    /// The pending changes of rules. A rule restarts nothing, but may block everything: its rejections are limited.
     fn pending_rules(&self) -> Vec<Pending> {
         let strategy = |said: Option<&UpdateStrategy>| {
             let guarded = || UpdateStrategy { type_: UpdateStrategyType::Guarded, ..UpdateStrategy::default() };
@@ -106,7 +106,7 @@ impl Keeper {
                 group: group(object),
             })
         });
-        // Those that the host brings come back.
+        // Shipped rules are created again.
         let gone = self.record.rules.iter().filter(|(name, _)| !self.rules.contains_key(*name) && shipped::find(name).is_none());
         let gone = gone.map(|(name, recorded)| Pending {
             name: name.clone(),
@@ -119,7 +119,7 @@ impl Keeper {
         changed.chain(gone).collect()
     }
 
-    /// Whose hand was the last: on the PolicyPlugin, or on the ConfigMap that its bytes are in.
+    /// The last field manager of the PolicyPlugin, or of the ConfigMap with its bytes.
     fn changed_by(&self, name: &str, active: Option<&PolicySetPlugin>, wanted: &PolicySetPlugin) -> Option<String> {
         let plugin = self.plugins.get(name)?;
         let bound_alike = active.is_some_and(|active| {
@@ -131,9 +131,9 @@ impl Keeper {
         last_manager(plugin)
     }
 
-    /// The set and the record of it once these changes are made.
+    /// The active set and its record with these changes.
     pub(super) fn put_together(&self, active: &ActiveSet, pending: &[Pending]) -> (ActiveSet, ActiveRecord) {
-        // Where there is none, rules can't be evaluated and say so.
+        // Without an evaluator, the rules report that they can't be evaluated.
         let evaluator = self.loader.evaluator().ok();
         let (set, mut record) = put_together(active, &self.record, pending, self.pacer.in_use(), evaluator.as_ref(), &now());
         let number = Some(self.number(&record.digest));
@@ -144,7 +144,7 @@ impl Keeper {
         (set, record)
     }
 
-    /// The number of a set: the one that it has, or the next.
+    /// The number of a set: its own, or the next.
     pub(super) fn number(&self, digest: &str) -> i64 {
         let known = self.sets.get(&sets::name(digest)).and_then(|set| set.spec.number);
         let recorded = self.record.number.filter(|_| self.record.digest == digest);
@@ -152,7 +152,7 @@ impl Keeper {
         known.or(recorded).unwrap_or_else(|| highest() + 1)
     }
 
-    /// Whether what becomes of a plugin or a rule will be known in a moment.
+    /// Whether a plugin's or rule's new state will be known in a moment.
     fn is_on_its_way(&self, key: &ChangeKey, now: Instant) -> bool {
         let tried_again = |work: &PluginProgress| work.retry.is_some() && work.tries <= MAX_TRANSIENT_FAILURES;
         match key {
@@ -161,13 +161,13 @@ impl Keeper {
         }
     }
 
-    /// Whether all of these are what their objects ask for by now.
+    /// Whether all of these have the state that their objects request.
     pub(super) fn is_settled(&self, keys: &ChangeKeys) -> bool {
         let now = Instant::now();
         !keys.iter().any(|key| self.is_on_its_way(key, now))
     }
 
-    /// The groups of which one is on its way.
+    /// The groups with a member whose new state isn't known yet.
     fn unsettled_groups(&self) -> BTreeSet<String> {
         let now = Instant::now();
         let plugins = self.plugins.iter().map(|(name, plugin)| (ChangeKey::Plugin(name.clone()), group(plugin)));
@@ -175,7 +175,7 @@ impl Keeper {
         plugins.chain(rules).filter(|(key, group)| group.is_some() && self.is_on_its_way(key, now)).filter_map(|(_, group)| group).collect()
     }
 
-    /// Whether it is known what waits, since this host leads.
+    /// Clears `proposes_by` once this leader knows the pending changes.
     fn learn_what_waits(&mut self) {
         let now = Instant::now();
         let all = self.works.keys().map(|name| ChangeKey::Plugin(name.clone()));
@@ -185,10 +185,10 @@ impl Keeper {
         }
     }
 
-    /// Makes candidates of what waits, or keeps those that are made of it already, and lets become active what may.
+    /// Creates candidates from the pending changes, keeps existing ones, and activates those that may become active.
     pub(super) async fn propose(&mut self) {
         self.learn_what_waits();
-        // Whatever becomes active, the others are put together anew over it. Where some meet, there is one more.
+        // When a set becomes active, the other candidates are rebuilt over it. Overlapping ones add a candidate.
         for _ in 0..=2 * MAX_CANDIDATES {
             if !self.update_candidates().await {
                 self.try_again();
@@ -202,25 +202,25 @@ impl Keeper {
         }
     }
 
-    /// What each candidate is to change, but for those that change something together.
+    /// The changes of each candidate, except for combined ones.
     fn wanted_candidates(&self) -> Vec<(ChangeKeys, Vec<Pending>)> {
         let unsettled = self.unsettled_groups();
         let pending = self.pending().into_iter().filter(|pending| pending.group.as_ref().is_none_or(|group| !unsettled.contains(group)));
         let mut wanted: Vec<(ChangeKeys, Vec<Pending>)> = grouped(pending.collect()).into_iter().map(with_keys).collect();
-        // What is being looked at again stays as it was until that is done.
+        // A change that is being rechecked stays as it was.
         let known: ChangeKeys = wanted.iter().flat_map(|(keys, _)| keys.iter().cloned()).collect();
         let stay = self
             .candidates
             .iter()
             .filter(|(keys, candidate)| candidate.kind == CandidateKind::Change && known.is_disjoint(keys) && !self.is_settled(keys));
         wanted.extend(stay.map(|(keys, candidate)| (keys.clone(), candidate.pending.clone())));
-        // Those that there are go first; the others come one after the other.
+        // Existing candidates come first; the others follow as there is space.
         wanted.sort_by_cached_key(|(keys, _)| !self.candidates.contains_key(keys));
         wanted.truncate(MAX_CANDIDATES);
         wanted
     }
 
-    /// Those that make changes together: of the same fields, or those that may become active.
+    /// The combined candidates: changes of the same fields, and batches.
     fn joint_candidates(&mut self, wanted: &[(ChangeKeys, Vec<Pending>)]) -> Vec<((ChangeKeys, Vec<Pending>), CandidateKind)> {
         let place = |keys: &ChangeKeys| wanted.iter().position(|(wanted, _)| wanted == keys);
         let pairs: Vec<(usize, usize)> =
@@ -236,7 +236,7 @@ impl Keeper {
         joint
     }
 
-    /// Which candidates that wait for an approval change the same fields.
+    /// The candidates that wait for an approval and change the same fields.
     pub(super) fn meetings(&mut self) -> &[Meeting] {
         if self.meetings.is_none() {
             let waiting: Vec<(&ChangeKeys, &FieldSet)> = self
@@ -257,7 +257,7 @@ impl Keeper {
         self.meetings.as_deref().unwrap_or_default()
     }
 
-    /// Brings the candidates into line with what waits. Whether all of it could be written.
+    /// Brings the candidates in line with the pending changes. Returns whether all writes succeeded.
     async fn update_candidates(&mut self) -> bool {
         let wanted = self.wanted_candidates();
         let joint = self.joint_candidates(&wanted);
@@ -285,7 +285,7 @@ impl Keeper {
         true
     }
 
-    /// Makes one candidate, or keeps it, and says of the former one what became of it.
+    /// Creates or keeps one candidate, and records on the one it replaces why it was abandoned.
     async fn update_candidate(&mut self, keys: ChangeKeys, pending: Vec<Pending>, kind: CandidateKind) -> bool {
         let active = self.policies.active();
         let (set, record) = self.put_together(&active, &pending);
@@ -295,7 +295,7 @@ impl Keeper {
             let same = candidate.set.digest() == next.set.digest();
             let rebased = candidate.against != against;
             if same && !rebased && self.sets.contains_key(&candidate.name()) {
-                // Its bounds may be others by now.
+                // Its limits may have changed.
                 candidate.pending = next.pending;
                 candidate.kind = kind;
                 candidate.record = next.record;
@@ -319,7 +319,8 @@ impl Keeper {
         self.nominate(keys, next).await
     }
 
-    /// What was approved of a candidate, or may be while its successor is compared: an approval counts for that too, if it shows no more.
+    /// The candidate that was approved, or may be approved while its successor is compared: the approval covers the successor if that
+    /// changes no more.
     fn former(&self, keys: &ChangeKeys) -> Option<Former> {
         let candidate = self.candidates.get(keys)?;
         let earlier = candidate.former.clone();
@@ -331,7 +332,7 @@ impl Keeper {
         fields.map(|fields| Former { digest: candidate.digest(), fields: Arc::new(fields), scores }).or(earlier)
     }
 
-    /// Makes the object of a candidate, and has it compared with what decides unless that is done.
+    /// Creates the object of a candidate, and compares it with the active set unless that is done.
     async fn nominate(&mut self, keys: ChangeKeys, mut candidate: Candidate) -> bool {
         let (digest, name, against) = (candidate.digest(), candidate.name(), candidate.against.clone());
         let goes_on = |set: &PolicySet| {
@@ -376,11 +377,11 @@ impl Keeper {
         true
     }
 
-    /// What was approved once was approved against another set.
+    /// Removes an earlier approval, which was for a comparison with another set.
     async fn forget_approval(&mut self, name: &str) -> bool {
         let api = Api::<PolicySet>::all(self.client.clone());
         let forgotten = async {
-            // The watch may not have told of it yet.
+            // The watch may not have reported it yet.
             let there = api.get(name).await?;
             if !there.annotations().contains_key(APPROVED) {
                 return Ok(there);
@@ -404,7 +405,7 @@ impl Keeper {
     }
 }
 
-/// The group that an object is labelled with.
+/// The group label of an object.
 fn group(object: &impl ResourceExt) -> Option<String> {
     object.labels().get(UPDATE_GROUP).filter(|group| !group.is_empty()).cloned()
 }
@@ -413,17 +414,18 @@ fn with_keys(pending: Vec<Pending>) -> (ChangeKeys, Vec<Pending>) {
     (pending.iter().map(Pending::key).collect(), pending)
 }
 
-/// Whether two candidates ask for the same, whatever set it is put on.
+/// Whether two candidates request the same changes, regardless of the set under them.
 fn changes_alike(one: &[Pending], other: &[Pending]) -> bool {
     one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.key() == other.key() && one.wanted.is_same(&other.wanted))
 }
 
-/// How a plugin goes that is removed. One that was only to be tried would stay for ever, with nobody left to say otherwise.
+/// The strategy for the removal of a plugin. A plugin with the strategy Shadow would otherwise stay forever, because no object could change
+/// that.
 fn removal_strategy(strategy: UpdateStrategy) -> UpdateStrategy {
     if strategy.type_ == UpdateStrategyType::Shadow { UpdateStrategy::default() } else { strategy }
 }
 
-/// Who has changed an object last, beside its status.
+/// The last field manager of an object, except for its status.
 fn last_manager(object: &impl ResourceExt) -> Option<String> {
     let hands = object.managed_fields().iter().filter(|entry| entry.subresource.as_deref().unwrap_or_default().is_empty());
     hands.max_by_key(|entry| entry.time.as_ref().map(|time| time.0))?.manager.clone()

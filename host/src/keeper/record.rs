@@ -1,5 +1,5 @@
-//! The record of what decides: one object in the cluster, from which every host takes its active set. It names revisions and
-//! freezes how they are bound, so that a restart finds the last good state whatever has become of the sources meanwhile.
+//! The record of the active set: one object in the cluster, from which every host loads its set. It names revisions and freezes their
+//! bindings, so that a restarted host finds the last good state regardless of the sources.
 
 use super::pending::ChangeKey;
 use k8s_openapi::{
@@ -18,13 +18,14 @@ pub const NAME: &str = "pointsman-active";
 
 const KEY: &str = "set.json";
 
-/// Bytes of a record that a ConfigMap takes, whatever stands around it.
+/// The maximum size of a record that fits into a ConfigMap with everything around it.
 pub const MAX_RECORD_BYTES: usize = 900 << 10;
 
-/// How many sets that subjects may still be on are kept loadable. Who is on an older one stays as it is until its turn.
+/// The maximum number of previous sets that stay loadable for subjects that may still be on them. A subject on an older set stays unchanged
+/// until its restart.
 const FORMERS: usize = 8;
 
-/// What decides.
+/// The active set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ActiveRecord {
@@ -33,12 +34,12 @@ pub struct ActiveRecord {
     /// The number of the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<i64>,
-    /// The newest version of a host that has written it: the built-ins of an older one are no update.
+    /// The newest version of a host that has written the record: an older host's built-ins are no update.
     pub host: String,
-    /// Since when this set decides.
+    /// Since when this set is active.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Time>,
-    /// The digests of the sets that decided before it and that subjects may still be on, the newest first; one of them at least.
+    /// The digests of the previous sets that subjects may still be on, newest first; at least one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub formers: Vec<String>,
     /// The plugins, by name.
@@ -48,25 +49,25 @@ pub struct ActiveRecord {
     pub rules: BTreeMap<String, RecordedRule>,
 }
 
-/// One rule in it.
+/// A rule in the record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RecordedRule {
-    /// What counts.
+    /// The active version.
     pub active: PolicySetRule,
-    /// What its ValidationRule says of updates, for the time when that is gone.
+    /// The strategy of its ValidationRule, which is needed after that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<UpdateStrategy>,
-    /// Where it comes from.
+    /// The set and the field manager that introduced it.
     #[serde(default)]
     pub origin: Origin,
 }
 
-/// With which set, and by whom, something came to be as it is.
+/// The set and the field manager that introduced a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Origin {
-    /// The number of that set.
+    /// The number of the set.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub set: Option<i64>,
     /// The field manager.
@@ -74,43 +75,43 @@ pub struct Origin {
     pub by: Option<String>,
 }
 
-/// One plugin in it.
+/// A plugin in the record.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Recorded {
-    /// What decides.
+    /// The active version.
     pub active: PolicySetPlugin,
-    /// Since when these bytes do.
+    /// Since when these bytes are active.
     pub at: Time,
-    /// The signature over them, which a host that demands one checks again when it loads them.
+    /// The signature of the bytes, which a host that requires signatures checks again when it loads them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<PluginSignature>,
-    /// What its PolicyPlugin says of updates, for the time when that is gone.
+    /// The strategy of its PolicyPlugin, which is needed after that is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub strategy: Option<UpdateStrategy>,
-    /// What decided before it, under other bytes.
+    /// The previous version, which had other bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous: Option<PreviousSet>,
-    /// Where it comes from.
+    /// The set and the field manager that introduced it.
     #[serde(default)]
     pub origin: Origin,
 }
 
-/// What decided before.
+/// A previous version of a plugin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreviousSet {
-    /// How it was bound.
+    /// Its binding.
     pub plugin: PolicySetPlugin,
-    /// Since when it did.
+    /// Since when it was active.
     pub at: Time,
-    /// The signature over its bytes.
+    /// The signature of its bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<PluginSignature>,
 }
 
 impl Recorded {
-    /// The signature over bytes that decide, or did before.
+    /// The signature of active or previous bytes.
     pub fn signature_of(&self, digest: &str) -> Option<PluginSignature> {
         if self.active.digest == digest {
             return self.signature.clone();
@@ -120,7 +121,7 @@ impl Recorded {
 }
 
 impl ActiveRecord {
-    /// With a plugin put in the place of the one of its name. Whether other bytes decide now is what makes the former ones previous.
+    /// Replaces a plugin by name. The old version becomes the previous one only if its bytes differ.
     pub fn promote(&mut self, active: PolicySetPlugin, signature: Option<PluginSignature>, strategy: Option<UpdateStrategy>, now: Time) {
         let former = self.plugins.remove(&active.name);
         let recorded = match former {
@@ -134,7 +135,7 @@ impl ActiveRecord {
         self.plugins.insert(recorded.active.name.clone(), recorded);
     }
 
-    /// Notes where a plugin or a rule comes from.
+    /// Records the origin of a plugin or a rule.
     pub(super) fn set_origin(&mut self, key: &ChangeKey, origin: Origin) {
         let place = match key {
             ChangeKey::Plugin(name) => self.plugins.get_mut(name).map(|recorded| &mut recorded.origin),
@@ -145,7 +146,7 @@ impl ActiveRecord {
         }
     }
 
-    /// Names the set that decides from now on. Where somebody may still be on former ones, they stay.
+    /// Sets the digest of the active set. Previous sets that subjects may still be on are retained.
     pub fn set_active(&mut self, digest: String, in_use: bool, now: Time) {
         if digest == self.digest {
             return;
@@ -166,7 +167,7 @@ impl ActiveRecord {
         recorded.map(|recorded| recorded.active.digest.as_str()).into_iter().chain(previous)
     }
 
-    /// As it is written. The resource version, where there is one, makes the write fail if somebody else has written meanwhile.
+    /// The ConfigMap to write. With a resource version, the write fails if another writer was faster.
     pub fn to_config_map(&self, namespace: &str, resource_version: Option<String>) -> serde_json::Result<ConfigMap> {
         Ok(ConfigMap {
             metadata: ObjectMeta {
@@ -181,19 +182,19 @@ impl ActiveRecord {
         })
     }
 
-    /// Bytes that it takes.
+    /// The record's size in bytes.
     pub fn size(&self) -> usize {
         serde_json::to_string(self).map_or(usize::MAX, |text| text.len())
     }
 
-    /// As it is read.
+    /// Parses the record from a ConfigMap.
     pub fn from_config_map(config_map: &ConfigMap) -> Result<Self, String> {
         let text = config_map.data.as_ref().and_then(|data| data.get(KEY)).ok_or_else(|| format!("it has no data[{KEY}]"))?;
         serde_json::from_str(text).map_err(|error| format!("its {KEY} can't be parsed: {error}"))
     }
 }
 
-/// Whether a version is newer than another, as far as its numbers tell.
+/// Whether a version is newer than another, by its numbers.
 pub(super) fn newer(version: &str, other: &str) -> bool {
     let numbers = |version: &str| -> Vec<u64> {
         let release = version.split(['-', '+']).next().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the leader tells: of PolicyPlugins and PolicySets in their status, and of transitions by events.
+//! The leader's reports: the statuses of PolicyPlugins and PolicySets, and events for transitions.
 
 use super::{
     Keeper,
@@ -27,14 +27,14 @@ use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
 
-/// Bytes of an event's note that the API server takes.
+/// The API server's limit for an event's note, in bytes.
 const LONGEST_NOTE: usize = 1024;
 
-/// For how long a plugin that has failed isn't Ready.
+/// How long a plugin that has failed isn't Ready.
 const FAILING: Duration = Duration::from_mins(5);
 
 impl Keeper {
-    /// Writes what has changed about the PolicyPlugins.
+    /// Writes the changed statuses of PolicyPlugins.
     pub(super) async fn tell(&mut self) {
         let names: Vec<String> = self.plugins.keys().cloned().collect();
         let now_instant = Instant::now();
@@ -54,7 +54,7 @@ impl Keeper {
                 failing: self.failing_until(&name).is_some(),
             };
             let after = status(plugin, &known, &now());
-            // What is only on its way is told once it has arrived.
+            // Work in progress is reported once it is done.
             let on_its_way = (known.loading && known.storing.is_none() || work.pending) && plugin.status.is_some();
             if on_its_way || plugin.status.as_ref() == Some(&after) {
                 continue;
@@ -71,7 +71,7 @@ impl Keeper {
             let api = Api::<PolicyPlugin>::all(self.client.clone());
             match api.patch_status(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&patch)).await {
                 Ok(told) => {
-                    // The answer may tell of a newer spec than the watch has told so far.
+                    // The response may have a newer spec than the watch has brought.
                     let newer = told.metadata.generation != after.observed_generation;
                     self.works.entry(name.clone()).or_default().dirty |= newer;
                     self.plugins.answer(told);
@@ -88,7 +88,7 @@ impl Keeper {
         }
     }
 
-    /// Until when a plugin counts as failing, if it does: what traps now and then isn't Ready in between.
+    /// Until when a plugin is reported as failing: with occasional failures, it isn't Ready in between.
     pub(super) fn failing_until(&self, name: &str) -> Option<Instant> {
         let fault = self.policies.active().member(name)?.health.last_fault()?;
         let until = fault.checked_add(FAILING)?;
@@ -102,7 +102,7 @@ impl Keeper {
         Some(Waiting { digest: bound.digest.clone(), version: bound.version.clone(), reason, message })
     }
 
-    /// What the newest version of something waits for.
+    /// What the newest version of a plugin or rule waits for.
     pub(super) fn waits(&self, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
         let candidates = self.candidates.values().filter(|candidate| candidate.pending.iter().any(&is));
         let candidate = candidates.min_by_key(|candidate| candidate.kind);
@@ -138,16 +138,16 @@ impl Keeper {
         }
     }
 
-    /// Writes what has changed about the PolicySets.
+    /// Writes the changed statuses of PolicySets.
     pub(super) async fn tell_sets(&mut self) {
-        // Before it is known what waits, one that another host has nominated might be called abandoned.
+        // Before the pending changes are known, another host's candidate might be reported as abandoned.
         if self.proposes_by.is_some() {
             return;
         }
         let active = set_name(&self.record.digest);
         let candidates: BTreeSet<String> = self.candidates.values().map(Candidate::name).collect();
         let mut names: Vec<String> = self.sets.keys().cloned().collect();
-        // Whoever waits for one that another has replaced looks at that one next.
+        // Candidates first: clients that wait for a replaced set check its replacement next.
         names.sort_by_key(|name| !candidates.contains(name));
         for name in names {
             let Some(set) = self.sets.get(&name) else { continue };
@@ -195,7 +195,7 @@ impl Keeper {
         }
     }
 
-    /// Tells a transition of a set.
+    /// Emits an event for a transition of a set.
     pub(super) fn note(&self, set: &str, type_: EventType, reason: &str, note: String) {
         let Some(set) = self.sets.get(set) else { return };
         let event = Event { action: "Promoting".to_owned(), ..event(type_, reason, note) };
@@ -203,7 +203,7 @@ impl Keeper {
     }
 
     fn publish(&self, event: Event, reference: &ObjectReference) {
-        // One recorder would take a second event of a kind for the first, and tell that one's words.
+        // One recorder would treat a second event of a kind as a repetition of the first, and keep the first one's text.
         let reporter = Reporter { controller: "pointsman".to_owned(), instance: Some(self.options.identity.clone()) };
         let recorder = Recorder::new(self.client.clone(), reporter);
         let reference = reference.clone();
@@ -216,7 +216,7 @@ impl Keeper {
     }
 }
 
-/// The transitions between two statuses: what is so for long is no event.
+/// The events for the transitions between two statuses. A state that lasts causes no event.
 fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Vec<Event> {
     let mut events = Vec::new();
     let condition = |status: Option<&PolicyPluginStatus>, type_: &str| {

@@ -1,4 +1,4 @@
-//! Whole reports, each in a ConfigMap that goes with its PolicySet: what a status has no room for.
+//! Full reports, each in a ConfigMap that is deleted with its PolicySet: they are too large for a status.
 
 use super::sets;
 use crate::problem::sentence;
@@ -17,17 +17,17 @@ const KEY: &str = "report.json.gz";
 /// The field manager of reports.
 const MANAGER: &str = "pointsman/report";
 
-/// How much a ConfigMap takes.
+/// The maximum size of a report in a ConfigMap.
 const MAX_REPORT_BYTES: usize = 900 << 10;
 
-/// How much is read of one: whoever may write ConfigMaps there may write anything.
+/// The maximum size to read: anyone who may write ConfigMaps in the namespace can write any content.
 const MAX_READ: u64 = 64 << 20;
 
 fn name(set: &str) -> String {
     format!("pointsman-report-{set}")
 }
 
-/// Keeps a report. One that is too large loses its fields, by which only this host works, then its last lines, and says how many.
+/// Stores a report. If it is too large, it loses its fields, which only this host uses, and then its last lines, and has their number.
 pub(super) async fn keep(client: &Client, namespace: &str, set: &PolicySet, report: Report) -> Result<(), String> {
     let packed = tokio::task::spawn_blocking(move || pack(report)).await.map_err(|error| error.to_string())?;
     let map = ConfigMap {
@@ -63,7 +63,7 @@ fn pack(mut report: Report) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// The report of a set, if there is one that can be read.
+/// The report of a set, if there is a readable one.
 pub async fn read(client: &Client, namespace: &str, set: &str) -> Option<Report> {
     let map = Api::<ConfigMap>::namespaced(client.clone(), namespace).get_opt(&name(set)).await.ok()??;
     let packed = &map.binary_data?.remove(KEY)?.0;
@@ -88,7 +88,7 @@ mod tests {
         let changed = |number: u64| Changed {
             kind: "InferenceService".to_owned(),
             namespace: "n".to_owned(),
-            // What can hardly be compressed.
+            // Data that can hardly be compressed.
             name: pointsman_sandbox::digest::Digest::hash(&number.to_le_bytes()).hex(),
             effect: Effect::Restarts,
             places: Vec::new(),

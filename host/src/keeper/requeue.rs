@@ -1,4 +1,4 @@
-//! What the keeper looks at, and when it looks again.
+//! The inputs of the keeper's objects, and when it checks them again.
 
 use super::{Keeper, PROPOSING_PATIENCE, RETRY_INTERVAL, plugin::PluginProgress, record};
 use crate::source::{self, config_map::ConfigMapKey};
@@ -19,7 +19,7 @@ impl Keeper {
         self.proposes_by = Some(Instant::now() + PROPOSING_PATIENCE);
     }
 
-    /// Looks again at the PolicyPlugins that take their bytes from a ConfigMap, and at the rules that take their parameters from it.
+    /// Requeues the PolicyPlugins with bytes in a ConfigMap, and the rules with parameters in it.
     pub(super) fn look_at_users(&mut self, place: &ConfigMapKey) {
         let users = self.plugins.iter().filter(|(_, plugin)| self.sources(plugin).contains(place));
         let users: Vec<String> = users.map(|(name, _)| name.clone()).collect();
@@ -41,7 +41,7 @@ impl Keeper {
         }
     }
 
-    /// The ConfigMaps that matter now.
+    /// The ConfigMaps that are needed now.
     pub(super) fn places(&self) -> BTreeSet<ConfigMapKey> {
         let sources = self.plugins.values().flat_map(|plugin| self.sources(plugin));
         let params = self.rules.values().filter_map(|rule| self.params_of(rule));
@@ -53,15 +53,15 @@ impl Keeper {
         (self.options.namespace.clone(), record::NAME.to_owned())
     }
 
-    /// The ConfigMaps that a PolicyPlugin takes its bytes from.
+    /// The ConfigMaps with a PolicyPlugin's bytes.
     pub(super) fn sources(&self, plugin: &PolicyPlugin) -> BTreeSet<ConfigMapKey> {
         let source = &plugin.spec.source;
         let found = source::find(self.options.sources, source);
         found.map(|found| found.config_maps(source, &self.options.source_settings())).unwrap_or_default()
     }
 
-    /// When something is due although nothing has come: another try, a quarantine's end, or the end of waiting for a source. What was due by
-    /// `looked_at` has been looked at. It isn't compared with the present: what comes due during a look would be nobody's turn.
+    /// The time of the next event without an input: a retry, the end of a quarantine, or the end of a wait for a source. Events that were
+    /// due by `looked_at` are handled. Comparing with the present instead would miss those that become due during a reconcile.
     pub(super) fn wakes_at(&self, looked_at: Instant) -> Option<Instant> {
         let quarantines =
             self.works.values().flat_map(|work| work.quarantine.iter().chain(work.namespaces.values()).map(|(until, _)| *until));

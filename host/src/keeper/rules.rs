@@ -1,4 +1,4 @@
-//! What the leader does about ValidationRules: take their parameters, have them compiled beside the keeper, and tell of them.
+//! Handles ValidationRules on the leader: reads their parameters, compiles them in separate tasks, and reports on them.
 
 use super::{Keeper, RETRY_INTERVAL, TaskResult, now, promote::FIELD_MANAGER, record};
 use crate::problem::sentence;
@@ -21,46 +21,46 @@ use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::time::Instant;
 
-/// Where one ValidationRule stands.
+/// The progress of one ValidationRule.
 #[derive(Debug, Default)]
 pub(super) struct RuleProgress {
     /// Whether something may have changed.
     pub(super) dirty: bool,
-    /// Whether its parameters weren't seen yet.
+    /// Whether its parameters aren't known yet.
     pub(super) pending: bool,
     /// Whether it is being compiled.
     pub(super) running: bool,
-    /// When it is to be tried again although nothing has changed.
+    /// When it is retried without a change.
     pub(super) retry: Option<Instant>,
-    /// The digest of what was tried last, and why it didn't do.
+    /// The digest of the last attempt, and its problem.
     pub(super) tried: Option<(String, Option<Problem>)>,
-    /// What can count from now on.
+    /// The version that may become active.
     pub(super) ready: Option<Arc<Rule>>,
 }
 
 impl RuleProgress {
-    /// Whether what becomes of it will be known in a moment.
+    /// Whether its new state will be known in a moment.
     pub(super) fn is_on_its_way(&self) -> bool {
         self.running || self.dirty || self.pending
     }
 }
 
-/// How many times in a row numbers are passed over that still change.
+/// The maximum number of consecutive skips of counts that still change.
 const MAX_SKIPPED_COUNTS: u32 = 12;
 
-/// How the live subjects stand to the rules, as it is told.
+/// The counts of subjects per rule, as reported.
 #[derive(Debug, Default)]
 pub(super) struct ReportedCounts {
-    /// The version of the tally that tells it.
+    /// The version of the tally with these counts.
     version: u64,
-    /// The version that was seen last, and how often another was seen since.
+    /// The version that was seen last, and the number of skips since the last report.
     seen: u64,
     passed: u32,
-    /// None until it was counted.
+    /// None until the first count.
     told: Option<BTreeMap<String, Count>>,
 }
 
-/// What came of compiling.
+/// The result of compiling a rule.
 #[derive(Debug)]
 pub(super) struct CompiledRule {
     pub(super) name: String,
@@ -76,7 +76,7 @@ enum Params {
 }
 
 impl Keeper {
-    /// Takes a ValidationRule as it is now.
+    /// Handles the current state of a ValidationRule.
     pub(super) fn see_rule(&mut self, rule: ValidationRule, listed: Option<Instant>) {
         let (name, generation) = (rule.name_any(), rule.metadata.generation);
         let Ok(before) = self.rules.see(rule, listed) else { return };
@@ -85,7 +85,7 @@ impl Keeper {
         }
     }
 
-    /// The ConfigMap that a rule names, if it may be read.
+    /// The ConfigMap that a rule names, if the host may read it.
     pub(super) fn params_of(&self, rule: &ValidationRule) -> Option<ConfigMapKey> {
         let map = &rule.spec.params.as_ref()?.config_map;
         let namespace = map.namespace.as_ref().unwrap_or(&self.options.namespace);
@@ -93,7 +93,7 @@ impl Keeper {
         allowed.then(|| (namespace.clone(), map.name.clone()))
     }
 
-    /// Brings every ValidationRule one step further.
+    /// Advances every ValidationRule by one step.
     pub(super) fn consider_rules(&mut self) {
         let dirty = self.rule_works.iter().filter(|(_, work)| work.dirty && !work.running).map(|(name, _)| name.clone());
         for name in dirty.collect::<Vec<_>>() {
@@ -165,18 +165,18 @@ impl Keeper {
         Params::Known(found.map(|map| map.data.clone().unwrap_or_default()))
     }
 
-    /// Takes what came of compiling a rule.
+    /// Handles the result of compiling a rule.
     pub(super) fn ruled(&mut self, ruled: CompiledRule) {
         let CompiledRule { name, digest, outcome } = ruled;
         let Some(work) = self.rule_works.get_mut(&name) else { return };
         work.running = false;
-        // It may be another one by now.
+        // It may have changed meanwhile.
         work.dirty = true;
         match outcome {
             Ok(rule) => {
                 work.tried = Some((digest, None));
                 let active = self.policies.active();
-                // One that couldn't be evaluated here counts as recorded as soon as it can.
+                // A rule that this host couldn't evaluate is active in its recorded form as soon as it can.
                 if active.rules().find(&name).is_some_and(|counts| counts.bound == rule.bound) {
                     self.replace_broken_rule(&active, rule);
                 } else {
@@ -188,13 +188,13 @@ impl Keeper {
                 let passing = error.passing();
                 work.tried = Some((if passing { String::new() } else { digest }, Some(Problem::new(error.reason(), &error))));
                 work.retry = passing.then(|| Instant::now() + RETRY_INTERVAL);
-                // Until then it isn't looked at: it would fail again.
+                // Don't check it until then: it would fail again.
                 work.dirty = !passing;
             }
         }
     }
 
-    /// Puts a rule that can be evaluated in the place of the same one that couldn't.
+    /// Replaces a rule that couldn't be evaluated with the same rule, which now can.
     fn replace_broken_rule(&self, active: &ActiveSet, rule: Arc<Rule>) {
         let mut all: Vec<Arc<Rule>> = active.rules().all().iter().filter(|other| other.name() != rule.name()).cloned().collect();
         all.push(rule);
@@ -203,10 +203,10 @@ impl Keeper {
         self.policies.request_reconcile();
     }
 
-    /// Makes the ValidationRules that the host brings, where they aren't there or are those of an older version that nobody has changed.
+    /// Creates the shipped ValidationRules, and updates those of an older version that nobody has changed.
     pub(super) async fn make_shipped(&mut self) {
         let api = Api::<ValidationRule>::all(self.client.clone());
-        // While hosts are upgraded, an older one may lead for a while: what it brings is no update.
+        // During an upgrade, an older host may be the leader for a while: its rules are no update.
         let older = record::newer(&self.record.host, &self.options.version);
         let written = |shipped: &shipped::Shipped| {
             let name = shipped.name_any();
@@ -241,7 +241,7 @@ impl Keeper {
                     self.rule_works.entry(name).or_default().dirty = true;
                     self.rules.answer(made);
                 }
-                // Somebody was faster; the watch will tell.
+                // Another host was faster; the watch reports it.
                 Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_conflict() => {}
                 Err(error) => {
                     tracing::warn!(rule = name, error = sentence(&error), "the shipped ValidationRule can't be created; trying again");
@@ -251,18 +251,18 @@ impl Keeper {
         }
     }
 
-    /// Whether somebody stands otherwise to the rules than it is told.
+    /// Whether the counts have changed since they were reported.
     pub(super) fn uncounted(&self) -> bool {
         self.leading && self.policies.tally().version() != self.counts.version
     }
 
-    /// Counts how the live subjects stand to the rules now.
+    /// Counts the live subjects per rule.
     pub(super) fn count(&mut self) {
         let tally = self.policies.tally();
-        // Whatever changes while it is counted is counted again.
+        // A change during the count causes another count.
         let version = tally.version();
         let ReportedCounts { seen, passed, .. } = &mut self.counts;
-        // While many change, as when a host has started, each number would be told that they pass through.
+        // While many subjects change, such as after a start, each intermediate count would be reported.
         if std::mem::replace(seen, version) != version && *passed < MAX_SKIPPED_COUNTS {
             *passed += 1;
             return;
@@ -270,7 +270,7 @@ impl Keeper {
         self.counts = ReportedCounts { version, seen: version, passed: 0, told: Some(tally.counts()) };
     }
 
-    /// Writes what has changed about the ValidationRules.
+    /// Writes the changed statuses of ValidationRules.
     pub(super) async fn tell_rules(&mut self) {
         let names: Vec<String> = self.rules.keys().cloned().collect();
         let active = self.policies.active();
@@ -313,13 +313,13 @@ impl Keeper {
     }
 }
 
-/// What is known of a rule at the moment.
+/// The current state of a rule.
 struct RuleState<'a> {
     problem: Option<&'a Problem>,
     compiled: bool,
-    /// Whether the active set has it: why it can't be evaluated there, and whether that is the newest one.
+    /// If the active set has the rule: why it can't be evaluated there, and whether it is the newest version.
     counts: Option<(Option<&'a str>, bool)>,
-    /// How the live subjects stand to it.
+    /// The counts of live subjects for it.
     counted: Option<Count>,
     /// What its newest version waits for.
     waits: Option<(&'static str, String)>,
@@ -378,7 +378,7 @@ fn status(rule: &ValidationRule, known: &RuleState<'_>, now: &super::Time) -> Va
     }
 }
 
-/// What makes one object of another, as a JSON merge patch. What neither has stays as it is: a newer host's fields.
+/// The JSON merge patch from one object to another. Fields that neither has stay unchanged: they are a newer host's.
 fn merge_patch(before: &Value, after: &Value) -> Value {
     let (Value::Object(before), Value::Object(after)) = (before, after) else { return after.clone() };
     let gone = before.keys().filter(|name| !after.contains_key(*name)).map(|name| (name.clone(), Value::Null));

@@ -1,4 +1,4 @@
-//! PolicySet objects: what is frozen in them, and what is told of them. Pure.
+//! PolicySet objects: their frozen content and their statuses. Pure.
 
 use super::record::{ActiveRecord, Origin};
 use crate::pace::Progress;
@@ -12,23 +12,22 @@ use pointsman_crds::policy::{
 use pointsman_sandbox::{builtin::BUILTINS, digest::Digest};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The annotation by which somebody approves a set: its value is the digest that is meant.
+/// The annotation that approves a set: its value is the approved digest.
 pub const APPROVED: &str = "policy.pointsman.dev/approved";
 
-/// The annotation by which somebody holds a set: its value is the digest that is meant. Until it is taken away that set decides, whatever the
-/// PolicyPlugins want.
+/// The annotation that holds a set: its value is the digest. Until it is removed, that set is active regardless of the PolicyPlugins.
 pub const HOLD: &str = "policy.pointsman.dev/hold";
 
-/// The annotation of the active set by which nobody gets a turn to restart pods: its value says why.
+/// The annotation of the active set that pauses restarts of pods: its value is the reason.
 pub const PAUSED: &str = "policy.pointsman.dev/paused";
 
-/// Of how many times that a set became active it is told.
+/// The maximum number of activations in a set's status.
 const MAX_ACTIVATIONS: usize = 10;
 
-/// How a set begins to say that an approval of the set that it has replaced doesn't count for it.
+/// The start of a set's message that an approval of the set it has replaced doesn't cover it.
 pub const NOT_COVERED: &str = "The approval of ";
 
-/// How many sets are kept that decided once, beside those that still matter; and how many that never did.
+/// The maximum number of retained sets that were once active, in addition to those in use; and of those that never were.
 const MAX_OLD_SETS: usize = 10;
 
 /// The name of a set, by its digest.
@@ -36,12 +35,12 @@ pub fn name(digest: &str) -> String {
     format!("set-{}", digest.trim_start_matches("sha256:").get(..12).unwrap_or_default())
 }
 
-/// A digest as people are told it: enough of it to know it again.
+/// A digest as it is shown: enough of it to recognize it.
 pub(super) fn short(digest: &str) -> String {
     digest.get(..19).unwrap_or(digest).to_owned()
 }
 
-/// The set of a record, as an object.
+/// The PolicySet of a record.
 pub(super) fn from_record(record: &ActiveRecord, version: &str) -> PolicySet {
     let digests: Vec<Digest> = BUILTINS.iter().map(|builtin| Digest::hash(builtin.bytes)).collect();
     let mut set = PolicySet::new(
@@ -59,7 +58,7 @@ pub(super) fn from_record(record: &ActiveRecord, version: &str) -> PolicySet {
     set
 }
 
-/// Where the plugins and rules of a record come from.
+/// The origins of a record's plugins and rules.
 fn origins(record: &ActiveRecord) -> Vec<PolicySetOrigin> {
     let origin = |kind: &str, name: &String, Origin { set, by }: &Origin| PolicySetOrigin {
         kind: kind.to_owned(),
@@ -72,41 +71,41 @@ fn origins(record: &ActiveRecord) -> Vec<PolicySetOrigin> {
     plugins.chain(rules).collect()
 }
 
-/// What is known of a set beside what its status says already.
+/// The facts about a set that its status doesn't have yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SetFacts {
-    /// Whether what was told of its comparison and of approvals is of another time.
+    /// Whether the reported comparison and approval are out of date.
     pub(super) anew: bool,
-    /// Against which set it is or was compared.
+    /// The set that it is or was compared with.
     pub(super) against: Option<String>,
     pub(super) summary: Option<String>,
     pub(super) changes: Option<Vec<String>>,
     pub(super) radius: Option<BlastRadius>,
     /// Whether it was compared on all live subjects.
     pub(super) shadowed: Option<bool>,
-    /// Whether somebody's word is needed, and is there.
+    /// Whether it needs an approval, and has one.
     pub(super) approved: Option<Approved>,
     /// What it waits for, or why it was abandoned.
     pub(super) message: Option<String>,
-    /// The set that stands in its place.
+    /// The set that replaces it.
     pub(super) replaced_by: Option<String>,
-    /// Of the active one: how far it has come.
+    /// The rollout's progress, for the active set.
     pub(super) pace: Option<Progress>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Approved {
-    /// It is within all bounds.
+    /// It is within all limits.
     NotNeeded,
-    /// It isn't there.
+    /// It needs an approval and has none.
     Awaited,
-    /// It is there.
+    /// It is approved.
     Given,
-    /// It is only tried.
+    /// It is a trial, and never becomes active.
     NeverActive,
 }
 
-/// The status that a set should have. What nothing new is known of stays as it is.
+/// The status that a set should have. Fields without new facts stay unchanged.
 pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time>, facts: &SetFacts, now: &Time) -> PolicySetStatus {
     let mut before = set.status.clone().unwrap_or_default();
     if facts.anew {
@@ -160,7 +159,7 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
         (_, None) => condition("Promoted", Some(false), "NeverActive", "The set has never been active."),
     }
     let paced = facts.pace.as_ref().and_then(paced);
-    // A host that leads anew looks at everything first; meanwhile what was told of this set stays.
+    // A new leader first checks all subjects; meanwhile the reported state of this set stays.
     let told = known("RolledOut").filter(|_| !turned && matches!(paced, Some((BEGINNING, _))));
     if phase == PolicySetPhase::Active {
         match (told, &paced) {
@@ -183,7 +182,7 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
             activations.push(PolicySetActivation { at, against: against.clone(), summary: summary.clone(), blast_radius: None });
             activations.drain(..activations.len().saturating_sub(MAX_ACTIVATIONS));
         }
-        // What was reported first stays, whatever is found out later.
+        // The first report stays, regardless of later results.
         if let Some(last) = activations.last_mut().filter(|last| last.blast_radius.is_none() && is_compared) {
             last.blast_radius = blast_radius.clone().map(|radius| BlastRadius { examples: Vec::new(), ..radius });
         }
@@ -207,10 +206,10 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
     }
 }
 
-/// The reason of RolledOut until everything was looked at.
+/// The reason of RolledOut until all subjects were checked.
 const BEGINNING: &str = "Beginning";
 
-/// How far the active set has come, where it isn't everywhere yet.
+/// The progress of the active set's rollout, until it is complete.
 fn paced(progress: &Progress) -> Option<(&'static str, String)> {
     let Progress { restarting, at_it, waiting, stopped, held, known, .. } = progress;
     let more = if *at_it > restarting.len() { ", ..." } else { "" };
@@ -232,8 +231,8 @@ fn paced(progress: &Progress) -> Option<(&'static str, String)> {
     }
 }
 
-/// The sets that are kept no longer, oldest first. Each set that becomes active leaves behind those that waited, put together over the former one: they
-/// push out none that has decided.
+/// The sets that are no longer retained, oldest first. Each activation leaves candidates over the previous set behind; these evict no set
+/// that was once active.
 pub(super) fn superfluous(sets: &BTreeMap<String, PolicySet>, in_use: &BTreeSet<String>) -> Vec<String> {
     let decided = |set: &PolicySet| set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
     let mut free: Vec<_> = sets.values().filter(|set| !in_use.contains(&set.name_any())).collect();
@@ -289,7 +288,7 @@ mod tests {
         assert_eq!((active.promoted_at.clone(), active.message.clone(), active.summary.as_deref()), (Some(time(5)), None, Some("one")));
         assert_eq!(active.blast_radius.as_ref().map(|radius| radius.restarts), Some(3));
         set.status = Some(active);
-        // A host that leads anew writes nothing while it looks at what is as it was.
+        // A new leader writes nothing while it checks an unchanged state.
         let pace = |known: bool| SetFacts { pace: Some(Progress { known, ..Progress::default() }), ..SetFacts::default() };
         let everywhere = status(&set, PolicySetPhase::Active, None, &pace(true), &time(7));
         assert_eq!(conditions(&everywhere)[3], ("True", "Everywhere"));
@@ -318,7 +317,7 @@ mod tests {
         assert_eq!(tell(PolicySetPhase::Active, &SetFacts::default(), 2), [(time(2), Some(4))]);
         assert_eq!(tell(PolicySetPhase::Active, &compared(6), 3), [(time(2), Some(4))]);
         tell(PolicySetPhase::Previous, &SetFacts::default(), 4);
-        // It is gone back to, and compared once it decides.
+        // It is rolled back to, and compared once it is active.
         let back = SetFacts { anew: true, ..SetFacts::default() };
         assert_eq!(tell(PolicySetPhase::Active, &back, 5), [(time(2), Some(4)), (time(5), None)]);
         assert_eq!(tell(PolicySetPhase::Active, &compared(1), 6), [(time(2), Some(4)), (time(5), Some(1))]);

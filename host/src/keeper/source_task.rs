@@ -1,4 +1,5 @@
-//! From a PolicyPlugin to a member of a set, beside the keeper: reading, hashing and compiling 64 MiB takes time that nobody waits for.
+//! Loads a PolicyPlugin into a member of a set, in a separate task: reading, hashing and compiling 64 MiB takes long, and nothing else
+//! should wait.
 
 use super::Options;
 use crate::{
@@ -13,12 +14,12 @@ use pointsman_sandbox::digest::Digest;
 use std::sync::Arc;
 use tokio::{task::spawn_blocking, time::timeout};
 
-/// What came of reading a source and loading what is there.
+/// The result of reading a source and loading its bytes.
 #[derive(Debug)]
 pub(super) enum Tried {
-    /// Not all of the source has been seen.
+    /// The source isn't completely known yet.
     NotSeen,
-    /// What is there, and on which terms, is what this key was tried for already.
+    /// This key, of bytes and binding, was already tried.
     Same(Digest),
     /// It was loaded, or can't be. The key is a digest of the binding and of the bytes.
     Loaded { key: Digest, outcome: Result<(Arc<Member>, Arc<Vec<u8>>), Failed> },
@@ -28,7 +29,7 @@ pub(super) enum Tried {
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) problem: Problem,
-    /// Whether another try may do better although nothing has changed.
+    /// Whether a retry may succeed without a change.
     pub(super) passing: bool,
 }
 
@@ -38,28 +39,28 @@ impl From<Problem> for Failed {
     }
 }
 
-/// Where bytes are to come from.
+/// The source of the bytes.
 pub(super) enum Wanted {
     Source(&'static dyn Source, SourceView),
-    /// A revision that is kept.
+    /// A stored revision.
     Revision(Digest),
-    /// Nowhere, and why.
+    /// There is none, for this reason.
     Nothing(Problem),
 }
 
-/// What a source gives.
+/// The content of a source.
 enum SourceState {
     Bytes(Vec<u8>),
-    /// The bytes of a revision that is kept.
+    /// The bytes of a stored revision.
     Revision(Digest),
 }
 
-/// One PolicyPlugin as it is now.
+/// One PolicyPlugin in its current state.
 pub(super) struct SourceTask {
     pub(super) bound: PolicySetPlugin,
     pub(super) spec: PolicyPluginSpec,
     pub(super) wanted: Wanted,
-    /// The keys of what needn't be loaded once more.
+    /// The keys that needn't be loaded again.
     pub(super) known: Vec<Digest>,
     pub(super) options: Arc<Options>,
     pub(super) loader: Arc<Loader>,
@@ -67,7 +68,7 @@ pub(super) struct SourceTask {
 }
 
 impl SourceTask {
-    /// Does all of it, and says between reading and loading so.
+    /// Runs the task, and calls `has_read` between reading and loading.
     pub(super) async fn run(mut self, has_read: impl FnOnce()) -> Tried {
         let (key, state) = match self.read().await {
             Ok(None) => return Tried::NotSeen,
@@ -85,7 +86,7 @@ impl SourceTask {
         Tried::Loaded { key, outcome }
     }
 
-    /// What there is with its digest, none if not all of it has been seen yet, or what is wrong with a digest of that.
+    /// The content with its digest, none if not all of it is known yet, or a problem with its digest.
     async fn read(&mut self) -> Result<Option<(Digest, SourceState)>, (Digest, Failed)> {
         let failed = |problem: Problem| (Digest::hash(problem.message.as_bytes()), Failed::from(problem));
         let kept = |digest| Ok(Some((digest, SourceState::Revision(digest))));
@@ -99,7 +100,7 @@ impl SourceTask {
         let bytes = match (read.await, pinned) {
             (Ok(Ok(Some(bytes))), _) => bytes,
             (Ok(Ok(None)), _) => return Ok(None),
-            // What is pinned may be kept although the source is gone.
+            // A pinned revision may be stored even if the source is gone.
             (Ok(Err(_)) | Err(_), Some(pinned)) => return kept(pinned),
             (Ok(Err(problem)), None) => return Err(failed(problem)),
             (Err(_), None) => {
@@ -118,7 +119,7 @@ impl SourceTask {
             if let Some(pinned) = pinned.filter(|pinned| *pinned != digest) {
                 return Ok((pinned, Ok(SourceState::Revision(pinned))));
             }
-            // What this host brings it trusts.
+            // The host trusts its own built-ins.
             let trusted = source.is_part_of_host().then_some(Ok(()));
             let trusted = trusted.unwrap_or_else(|| options.trust.check(&bytes, &digest, spec.digest.as_deref(), spec.signature.as_ref()));
             let state = trusted.map(|()| SourceState::Bytes(bytes)).map_err(|error| Problem::new(error.reason(), &error));
@@ -157,9 +158,9 @@ impl SourceTask {
         spawn_blocking(load).await.unwrap_or_else(|error| Err(Failed { problem: Problem::new("LoadingFailed", &error), passing: true }))
     }
 
-    /// Of all that another try depends on: how and on which terms it is bound, its bytes, and whether those are a kept revision's.
+    /// The key of an attempt: the binding with its pin and signature, the bytes, and whether they are from a stored revision.
     fn key(&self, bytes: &Digest, kept: bool) -> Digest {
-        // A binding is plain data, which always has JSON.
+        // A binding is plain data, which always serializes.
         let bound = Digest::of_value(&(&self.bound, &self.spec.digest, &self.spec.signature)).unwrap_or(Digest([0; 32]));
         Digest::of_all([&bound, bytes, &Digest([kept.into(); 32])])
     }

@@ -1,4 +1,4 @@
-//! Puts the engine together: what the controller does when it starts, and a test that runs the engine by itself.
+//! Assembles the engine, as the controller does at startup, and a test that runs only the engine.
 
 use crate::{
     comparison::LiveComparison,
@@ -29,22 +29,22 @@ pub enum StartError {
     Directory(#[from] io::Error),
 }
 
-/// What the engine needs beside a cluster.
+/// The engine's options, except for the cluster.
 #[derive(Debug)]
 pub struct SandboxOptions {
-    /// What compiles plugins, and keeps what it compiled.
+    /// Compiles plugins and caches the results.
     pub compilers: Compilers,
-    /// Where plugins may come from.
+    /// The possible sources of plugins.
     pub options: Options,
-    /// Where a candidate is compared with what decides.
+    /// Compares candidates with the active set.
     pub stage: Arc<LiveComparison>,
-    /// Who gives turns to restart pods.
+    /// Limits the restarts of pods.
     pub pacer: Arc<Pacer>,
-    /// What is being done.
+    /// The work in progress.
     pub liveness: Liveness,
 }
 
-/// Passes on what is heard of plugins and sets: the first to the keeper, the second to whoever follows the active set.
+/// Forwards events: on plugins to the keeper, and on the active set to its followers.
 #[derive(Debug)]
 struct Channels {
     news: mpsc::UnboundedSender<PluginHealthEvent>,
@@ -53,7 +53,7 @@ struct Channels {
 
 impl Listener for Channels {
     fn heard(&self, news: PluginHealthEvent) {
-        // Nobody receives any more while the host ends.
+        // No task receives them while the host ends.
         self.news.send(news).ok();
     }
 
@@ -62,18 +62,18 @@ impl Listener for Channels {
     }
 }
 
-/// The engine, once it runs.
+/// The running engine.
 #[derive(Debug)]
 pub struct Started {
-    /// What decides.
+    /// The active policies.
     pub policies: Arc<Policies>,
-    /// Counts up when another set decides, or everything is to be looked at again.
+    /// Counts up when another policy set becomes active, or when all subjects must be reconciled again.
     pub changes: watch::Receiver<u64>,
-    /// What keeps the recorded policies from being in force, or none.
+    /// The reason why the recorded policies aren't active, or none.
     pub obstacle: watch::Receiver<Option<String>>,
 }
 
-/// Starts the engine with the built-in policies. The future keeps the set what the cluster says, and never ends by itself.
+/// Starts the engine with the built-in policies. The future keeps the set in line with the cluster, and never ends by itself.
 pub async fn start(
     client: Client,
     settings: SandboxOptions,

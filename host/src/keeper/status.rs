@@ -1,4 +1,4 @@
-//! What is told of a PolicyPlugin: pure, so that it is written only when it has changed.
+//! The status of a PolicyPlugin. Pure, so that it is written only after a change.
 
 use super::{
     binding,
@@ -13,45 +13,45 @@ use pointsman_crds::policy::{
 };
 use pointsman_sandbox::call::CallError;
 
-/// What is known of a plugin at the moment.
+/// The current state of a plugin.
 #[derive(Clone, Debug, Default)]
 pub struct PluginState<'a> {
-    /// What the record says of it.
+    /// Its entry in the record.
     pub recorded: Option<&'a Recorded>,
-    /// Why the newest bytes or binding can't be used, or none.
+    /// The reason why the newest bytes or binding can't be used, or none.
     pub problem: Option<&'a Problem>,
-    /// Why what the record says can't be asked, where it can't be loaded.
+    /// The reason why the recorded plugin can't be called, if it can't be loaded.
     pub missing: Option<&'a str>,
-    /// Whether the newest bytes are still being looked at.
+    /// Whether the newest bytes are still being checked.
     pub loading: bool,
     /// The size of the newest bytes, if storing their revision takes long.
     pub storing: Option<usize>,
-    /// Why it isn't asked for a while, or none.
+    /// The reason for its quarantine, or none.
     pub quarantine: Option<&'a CallError>,
-    /// The namespaces about whose subjects it isn't asked for a while.
+    /// The namespaces whose subjects it isn't called for at the moment.
     pub namespaces: Vec<&'a str>,
     /// The last failure of a call.
     pub failure: Option<&'a Problem>,
-    /// Whether it has failed by its own fault within the last minutes.
+    /// Whether a failure within the last minutes was its own fault.
     pub failing: bool,
-    /// What its newest version waits for, if it does.
+    /// What its newest version waits for, if it waits.
     pub waiting: Option<Waiting>,
 }
 
-/// A version that doesn't decide yet.
+/// A version that isn't active yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Waiting {
     /// The digest of its bytes.
     pub digest: String,
-    /// The version that it describes itself with.
+    /// The version in its description.
     pub version: Option<String>,
-    /// One CamelCase word.
+    /// A CamelCase word.
     pub reason: &'static str,
-    /// What it waits for.
+    /// The reason for the wait.
     pub message: String,
 }
 
-/// The status that a PolicyPlugin should have. Times that mark no change stay as they are.
+/// The status that a PolicyPlugin should have. Transition times change only with a transition.
 pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> PolicyPluginStatus {
     let before = plugin.status.clone().unwrap_or_default();
     let generation = plugin.metadata.generation;
@@ -91,7 +91,7 @@ pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> Pol
         candidate: known.waiting.as_ref().map(|waiting| PluginRevision {
             digest: waiting.digest.clone(),
             version: waiting.version.clone(),
-            // Since when stands in the PolicySet.
+            // The PolicySet has the time.
             at: None,
         }),
         last_error,
@@ -99,10 +99,10 @@ pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> Pol
     }
 }
 
-/// How many revisions that have failed are remembered.
+/// The maximum number of failed revisions that are remembered.
 const MAX_FAILED: usize = 16;
 
-/// The revisions that have failed, with the one that decides if it fails now. What one is known for stays.
+/// The failed revisions, including the active one if it is failing now. Existing entries stay unchanged.
 fn failed_revisions(mut failed: Vec<FailedRevision>, known: &PluginState<'_>, now: &Time) -> Vec<FailedRevision> {
     let reason = known.quarantine.map(CallError::reason).or(known.failure.map(|failure| failure.reason.as_str()));
     if let (Some(reason), Some(digest)) = (reason, known.recorded.map(|recorded| &recorded.active.digest))
@@ -186,7 +186,7 @@ fn ready(
     match (loaded.0, active.0, quarantined.0) {
         (_, _, "True") => ("False", "Quarantined", quarantined.2.clone()),
         ("True", _, _) if known.waiting.is_some() => match &known.waiting {
-            // What is being tried is decided in a moment.
+            // A trial or a queued change is decided in a moment.
             Some(Waiting { reason: reason @ ("UpdateIsTried" | "UpdateQueued"), message, .. }) => ("Unknown", reason, message.clone()),
             Some(Waiting { reason, message, .. }) => ("False", reason, message.clone()),
             None => ("Unknown", "Waiting", loaded.2.clone()),

@@ -1,4 +1,4 @@
-//! What the keeper watches: PolicyPlugins, ValidationRules, and of ConfigMaps those alone that it needs.
+//! The keeper's watches: PolicyPlugins, ValidationRules, PolicySets, and only the ConfigMaps that it needs.
 
 use crate::{problem::sentence, source::config_map::ConfigMapKey};
 use futures::StreamExt;
@@ -17,29 +17,29 @@ use std::{
 };
 use tokio::{sync::mpsc::UnboundedSender, task::JoinHandle, time::Instant};
 
-/// Something that was seen.
+/// An event from a watch.
 #[derive(Debug)]
 pub(super) enum KeeperEvent {
-    /// Of PolicyPlugins.
+    /// An event of a PolicyPlugin.
     Plugin(Event<PolicyPlugin>),
-    /// Of ValidationRules.
+    /// An event of a ValidationRule.
     Rule(Event<ValidationRule>),
-    /// Of PolicySets.
+    /// An event of a PolicySet.
     Set(Event<PolicySet>),
-    /// A ConfigMap as it is now, or that it isn't there; where that is from a list, when it was asked for.
+    /// The current state of a ConfigMap, or none if it doesn't exist; if it is from a list, with the time of the request.
     ConfigMap(ConfigMapKey, Option<Arc<ConfigMap>>, Option<Instant>),
-    /// Why a ConfigMap can't be read.
+    /// The reason why a ConfigMap can't be read.
     Unreadable(ConfigMapKey, String),
 }
 
-/// What was seen of the objects of a kind.
+/// An event of an object of a kind.
 #[derive(Debug)]
 pub(super) enum Event<K> {
-    /// One as it is now; where it is from a list, when that was asked for.
+    /// The current state of an object; if it is from a list, with the time of the request.
     Now(Box<K>, Option<Instant>),
-    /// One is gone.
+    /// An object is gone.
     Gone(String),
-    /// All were listed, from then on; these are there.
+    /// All objects were listed, as requested at this time; these exist.
     All(BTreeSet<String>, Instant),
 }
 
@@ -53,7 +53,7 @@ where
     let mut complained = false;
     while let Some(event) = events.next().await {
         let told = match event {
-            // It comes before the list is asked for.
+            // This event comes before the list is requested.
             Ok(watcher::Event::Init) => {
                 listed.clear();
                 begun = Instant::now();
@@ -80,7 +80,7 @@ where
     }
 }
 
-/// Watches one ConfigMap: a watch of all would read what is none of our business.
+/// Watches one ConfigMap: a watch of all would read those that we don't need.
 async fn config_map(client: Client, (namespace, name): ConfigMapKey, seen: UnboundedSender<KeeperEvent>) {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let api = Api::<ConfigMap>::namespaced(client, &namespace);
@@ -120,7 +120,7 @@ async fn config_map(client: Client, (namespace, name): ConfigMapKey, seen: Unbou
     }
 }
 
-/// The ConfigMaps that are watched, with what was seen of them.
+/// The watched ConfigMaps and their states.
 pub(super) struct ConfigMaps {
     client: Client,
     seen: UnboundedSender<KeeperEvent>,
@@ -130,7 +130,7 @@ pub(super) struct ConfigMaps {
 #[derive(Debug)]
 struct Watched {
     task: JoinHandle<()>,
-    /// Whether there was an answer.
+    /// Whether there was a response.
     known: bool,
     error: Option<String>,
     found: Option<Arc<ConfigMap>>,
@@ -147,7 +147,7 @@ impl ConfigMaps {
         Self { client, seen, watched: BTreeMap::new() }
     }
 
-    /// Watches these and no others.
+    /// Watches exactly these.
     pub(super) fn want(&mut self, wanted: &BTreeSet<ConfigMapKey>) {
         self.watched.retain(|place, _| wanted.contains(place));
         for place in wanted {
@@ -158,7 +158,7 @@ impl ConfigMaps {
         }
     }
 
-    /// Takes what was seen. False if nobody wants it any more.
+    /// Records a ConfigMap's state. Returns false if it is no longer needed.
     pub(super) fn take(&mut self, place: &ConfigMapKey, state: Option<Arc<ConfigMap>>) -> bool {
         match self.watched.get_mut(place) {
             Some(watched) => {
@@ -170,29 +170,29 @@ impl ConfigMaps {
         }
     }
 
-    /// Takes why one can't be read. False if nobody wants it any more.
+    /// Records why a ConfigMap can't be read. Returns false if it is no longer needed.
     pub(super) fn fail(&mut self, place: &ConfigMapKey, error: String) -> bool {
         self.watched.get_mut(place).map(|watched| watched.error = Some(error)).is_some()
     }
 
-    /// Why one of these, which were never seen, can't be read.
+    /// Why one of these, which have never been read, can't be read.
     pub(super) fn unreadable(&self, places: &BTreeSet<ConfigMapKey>) -> Option<String> {
         let watched = places.iter().filter_map(|place| self.watched.get(place));
         watched.filter(|watched| !watched.known).find_map(|watched| watched.error.clone())
     }
 
-    /// A ConfigMap, if it is there.
+    /// A ConfigMap, if it exists.
     pub(super) fn get(&self, namespace: &str, name: &str) -> Option<Arc<ConfigMap>> {
         self.watched.get(&(namespace.to_owned(), name.to_owned()))?.found.clone()
     }
 
-    /// Those of these that were seen, there or not.
+    /// The known states of these ConfigMaps, including missing ones.
     pub(super) fn seen(&self, keys: &BTreeSet<ConfigMapKey>) -> BTreeMap<ConfigMapKey, Option<Arc<ConfigMap>>> {
         let known = |key: &ConfigMapKey| self.watched.get(key).filter(|watched| watched.known);
         keys.iter().filter_map(|key| known(key).map(|watched| (key.clone(), watched.found.clone()))).collect()
     }
 
-    /// Whether all of these were seen, there or not.
+    /// Whether the states of all of these are known, including missing ones.
     pub(super) fn known(&self, places: &BTreeSet<ConfigMapKey>) -> bool {
         places.iter().all(|place| self.watched.get(place).is_some_and(|watched| watched.known))
     }
