@@ -175,7 +175,7 @@ impl Election {
         }
     }
 
-    /// Notifies only if we start or stop to lead, not if we lead for longer.
+    /// Notifies only if we start or stop leading, not if we lead for longer.
     fn publish(&self, until: Option<Instant>) {
         self.leads.send_if_modified(|before| {
             let led = before.is_some_and(|before| Instant::now() < before);

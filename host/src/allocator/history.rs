@@ -1,4 +1,4 @@
-//! What is remembered of models while they sleep, in annotations of their Deployments: a host that starts anew reads it there.
+//! The history of each model, in annotations of its Deployment, which a restarted host reads.
 
 use super::{places::MANAGER, requests::annotate};
 use crate::watch::each_namespace;
@@ -13,23 +13,23 @@ use pointsman_core::{
 use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When the last request came: the page's annotation.
+/// The annotation with the time of the last request, from eh-ops.
 const LAST_REQUEST: &str = "inference.eh-ops.io/last-request-time";
 
-/// How long it took to start, in seconds.
+/// The time that the last start took, in seconds.
 const START_SECONDS: &str = "pointsman.dev/start-seconds";
 
-/// When it was admitted during the last hour: times with commas between them.
+/// The times of the last hour at which the model was admitted, separated by commas.
 const WAKES: &str = "pointsman.dev/wakes";
 
-/// How often a model's are written at most, in seconds.
+/// The minimum interval between two writes of a model's history, in seconds.
 pub(super) const WRITE_INTERVAL: u64 = 60;
 
 fn time_text(seconds: u64) -> Option<String> {
     Timestamp::from_second(i64::try_from(seconds).ok()?).ok().map(|time| time.to_string())
 }
 
-/// What the annotations say.
+/// Parses the annotations.
 fn read(annotations: &BTreeMap<String, String>) -> History {
     History {
         last_request: annotations.get(LAST_REQUEST).and_then(|text| seconds(text)),
@@ -38,7 +38,7 @@ fn read(annotations: &BTreeMap<String, String>) -> History {
     }
 }
 
-/// As annotations.
+/// The history as annotations.
 fn write(history: &History) -> BTreeMap<&'static str, String> {
     let wakes: Vec<String> = history.wakes.iter().filter_map(|wake| time_text(*wake)).collect();
     let mut annotations = BTreeMap::new();
@@ -48,7 +48,7 @@ fn write(history: &History) -> BTreeMap<&'static str, String> {
     annotations
 }
 
-/// Reads them all. `namespaces` are those that the host serves, none meaning all.
+/// Reads the histories of all models. `namespaces` are those that the host serves; none means all.
 pub(super) async fn load(client: &Client, namespaces: &BTreeSet<String>) -> kube::Result<BTreeMap<ObjectKey, History>> {
     let ours = ListParams::default().labels(&format!("{SUBJECT_KIND}={}", INFERENCE_MODEL.kind));
     let mut histories = BTreeMap::new();
@@ -61,7 +61,7 @@ pub(super) async fn load(client: &Client, namespaces: &BTreeSet<String>) -> kube
     Ok(histories)
 }
 
-/// Writes them onto a model's Deployment. Without one there is nothing to write them onto, and nothing lost: it has never run.
+/// Writes a history to a model's Deployment. Without a Deployment the model has never run, so nothing is lost.
 pub(super) async fn save(client: &Client, model: &ObjectKey, history: &History) -> kube::Result<()> {
     annotate(client.clone(), model, MANAGER, json!(write(history))).await
 }

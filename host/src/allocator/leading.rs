@@ -1,4 +1,4 @@
-//! One term of a leader: what it knows of models, the rounds of allocating and writing, and what it remembers.
+//! One term of a leader: its models, the rounds of allocating and writing, and its state.
 
 use super::{
     Inputs, history,
@@ -37,55 +37,55 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// The finalizer of the page: a model stays until its memory is free.
+/// The finalizer of eh-ops: a model stays until its memory is free.
 const FINALIZER: &str = "inference.eh-ops.io/finalizer";
 
-/// How long changes are gathered: they come in bursts.
+/// The delay during which changes are gathered: they come in bursts.
 const GATHER: Duration = Duration::from_millis(50);
 
-/// After how long a write is tried again that has failed: at first, and at most.
+/// The delay before a failed write is retried: the first, and the maximum.
 const RETRY: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(15)];
 
-/// How often an allocation is made in a row. Each makes at least one step further, and the next change begins anew.
+/// The maximum number of consecutive allocations. Each advances by at least one step, and the next change continues.
 const MAX_ROUNDS: usize = 16;
 
-/// After how many such rows it is logged that there is no end.
+/// The number of such series after which the log reports that the allocation doesn't settle.
 const MAX_RESTLESS: u32 = 20;
 
-/// How many steps a message names.
+/// The maximum number of steps in a message.
 const MAX_STEPS_LOGGED: usize = 5;
 
-/// What a leader knows.
+/// The leader's state.
 pub(super) struct Leading {
     inputs: Arc<Inputs>,
-    /// Writes only while we lead.
+    /// Writes only while this host is the leader.
     client: Client,
     touched: Arc<Subscriber>,
-    /// The models that are ours.
+    /// The models that this host serves.
     objects: BTreeMap<ObjectKey, ModelObject>,
     stores: Option<Watched<Seen>>,
-    /// Counts up when the stores have changed since the last allocation has begun.
+    /// Counts up when the stores have changed since the last allocation began.
     stores_changed: Option<watch::Receiver<u64>>,
     places: Places,
-    /// Whether `places` and `histories` are what the cluster has.
+    /// Whether `places` and `histories` match the cluster.
     is_loaded: bool,
-    /// Whether reservations may be left of models that are gone.
+    /// Whether there may be reservations of deleted models.
     has_leftovers: bool,
     histories: BTreeMap<ObjectKey, History>,
-    /// What was written of them, and when.
+    /// The histories that were written, and when.
     saved: BTreeMap<ObjectKey, (u64, History)>,
-    /// The last number given to a reservation.
+    /// The last number of a reservation.
     since: u64,
-    /// Why the policies couldn't rank models, as it was logged last.
+    /// Why the policies couldn't rank models, as last logged.
     unranked: Option<String>,
-    /// Why they couldn't choose nodes.
+    /// Why the policies couldn't choose nodes, as last logged.
     unchosen: Option<String>,
     failures: u32,
-    /// How often in a row an allocation has ended with something left to write.
+    /// The number of consecutive allocations that ended with steps left to write.
     restless: u32,
 }
 
-/// The first of the steps, for a message.
+/// The first steps, for a message.
 fn summary(steps: &[Step]) -> String {
     let text = |step: &Step| match &step.held {
         Some(held) => format!("{} on {}: {:?}", ObjectName::new(&step.model), held.node, held.phase),
@@ -94,7 +94,7 @@ fn summary(steps: &[Step]) -> String {
     steps.iter().take(MAX_STEPS_LOGGED).map(text).collect::<Vec<_>>().join(", ")
 }
 
-/// Logs why the policies can't decide, unless that was logged last. What they can't and what follows is the end of a sentence.
+/// Logs why the policies can't decide, unless that was logged last. `what` ends the sentence: the failed decision and its consequence.
 fn log_undecided(known: &mut Option<String>, failed: Option<Undecided>, what: &str) {
     let why = failed.map(|failed| failed.to_string());
     if let Some(why) = why.as_ref().filter(|why| known.as_ref() != Some(*why)) {
@@ -131,7 +131,7 @@ impl Leading {
         }
     }
 
-    /// Allocates after each change, until it is dropped.
+    /// Allocates after each change, until the future is dropped.
     pub(super) async fn run(&mut self) {
         let mut news = self.inputs.shared.news();
         let mut settled = self.inputs.settled.0.subscribe();
@@ -181,7 +181,7 @@ impl Leading {
         }
     }
 
-    /// Reads what has become of models.
+    /// Reads the current state of models.
     fn read_models(&mut self, keys: impl IntoIterator<Item = ObjectKey>) {
         for key in keys {
             let snapshot = self.inputs.shared.lock().snapshot(&key, 0);
@@ -193,13 +193,13 @@ impl Leading {
         }
     }
 
-    /// Allocates and writes until nothing is left to write. Says when to look again although nothing has changed.
+    /// Allocates and writes until all steps are written. Returns the time of the next allocation without a change.
     async fn allocate(&mut self) -> kube::Result<Option<Instant>> {
         if self.objects.is_empty() {
             (self.stores, self.stores_changed) = (None, None);
             self.is_loaded = false;
             self.publish(&Ledger::default());
-            // Models that can't be listed may still be there.
+            // Models that can't be listed may still exist.
             let is_known = !self.inputs.shared.lock().denied().contains_key(&INFERENCE_MODEL);
             if is_known && self.has_leftovers {
                 self.places.load().await?;
@@ -212,7 +212,7 @@ impl Leading {
         self.has_leftovers = true;
         let Inputs { client, namespace, claims, .. } = &*self.inputs;
         let stores = self.stores.get_or_insert_with(|| stores::start(client, namespace, !claims.namespaces.is_empty()));
-        // Before anything is read: what changes while something is written is allocated again.
+        // Before anything is read, so that a change during the writes causes another allocation.
         self.stores_changed = Some(stores.changed());
         let removed = {
             let mut seen = stores.lock();
@@ -244,7 +244,7 @@ impl Leading {
             }
             let held = |key: &ObjectKey| models.get(key).and_then(|model| model.held.clone());
             if !is_fresh && ledger.steps.iter().any(|step| stops(held, step)) {
-                // One that has come just now may route to a model that the others have left.
+                // A new gateway may route to a model that the others no longer use.
                 self.refresh_gateways().await?;
                 is_fresh = true;
                 continue;
@@ -256,7 +256,7 @@ impl Leading {
             }
             self.write(&models, &steps, &strays).await?;
         }
-        // Plans are made by what is written so far, however long more is to be written.
+        // Plans follow the steps that are already written, even if the remaining ones take long.
         let (cluster::Inputs { models, .. }, ledger, _) = self.decide();
         self.restless += 1;
         if self.restless == MAX_RESTLESS {
@@ -266,7 +266,7 @@ impl Leading {
         Ok(Some(Instant::now()))
     }
 
-    /// Reads what is reserved and remembered, as it is.
+    /// Reads the reservations and histories from the API server.
     async fn load(&mut self) -> kube::Result<()> {
         if self.histories.is_empty() {
             self.histories = history::load(&self.client, &self.inputs.claims.namespaces).await?;
@@ -287,7 +287,7 @@ impl Leading {
         Ok(())
     }
 
-    /// Has something worked out from what the watches have seen.
+    /// Computes a value from the state of the watches.
     fn with_cluster<T: Default>(&self, work: impl FnOnce(&Cluster<'_>, &ClusterView) -> T) -> T {
         let Some(stores) = &self.stores else { return T::default() };
         let seen = stores.lock();
@@ -303,7 +303,7 @@ impl Leading {
         work(&cluster, &seen.view)
     }
 
-    /// One allocation, and when the next gateway counts as gone.
+    /// Computes one allocation, and the time at which the next gateway expires.
     fn decide(&mut self) -> (cluster::Inputs, Ledger, Option<Instant>) {
         let now = now_seconds();
         let (inputs, view) = self.with_cluster(|cluster, view| (cluster.inputs(&self.objects, now), view.clone()));
@@ -311,7 +311,7 @@ impl Leading {
         let mut unranked = None;
         let (ledger, unchosen) = tokio::task::block_in_place(|| {
             let policies = &self.inputs.policies;
-            // Who runs stays if they fail; who is about to start has nothing to keep.
+            // Running models stay if the policies fail; new ones have nothing to lose.
             let (running, new) = (policies.pin(Standing::Running), policies.pin(Standing::New));
             let started = Instant::now();
             let is_late = || started.elapsed() > QUESTION_TIME;
@@ -337,7 +337,8 @@ impl Leading {
         });
     }
 
-    /// The same before all steps are written. Of a model that runs without its place nothing is known then: it isn't stopped for that.
+    /// Publishes a ledger before all steps are written. A model that runs without a reservation has no entry then, so that it isn't
+    /// stopped.
     fn publish_unfinished(&self, models: &BTreeMap<ObjectKey, Model>, mut ledger: Ledger) {
         let runs = |key: &ObjectKey| models.get(key).is_some_and(|model| model.held.is_none() && !model.pods.is_empty());
         for step in ledger.steps.iter().filter(|step| step.held.is_some() && runs(&step.model)) {
@@ -346,7 +347,7 @@ impl Leading {
         self.publish(&ledger);
     }
 
-    /// Lists the gateways, as they are and not as a watch has seen them.
+    /// Lists the gateways from the API server, because the watch may be behind.
     async fn refresh_gateways(&self) -> kube::Result<()> {
         let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.inputs.namespace);
         let list = api.list(&ListParams::default().labels(GATEWAY_ACTIVITY)).await?;
@@ -359,8 +360,8 @@ impl Leading {
         Ok(())
     }
 
-    /// The steps that may be written: before one that gives memory away its pods are looked for once more, and nobody gets it if there are any.
-    /// A model that gets a place has the finalizer.
+    /// The steps that may be written. Before a step frees memory, the model's pods are listed again; if there are any, nobody gets the
+    /// memory. A model that is admitted has the finalizer.
     async fn checked(&self, models: &BTreeMap<ObjectKey, Model>, steps: Vec<Step>) -> kube::Result<Vec<Step>> {
         let held = |key: &ObjectKey| models.get(key).and_then(|model| model.held.clone());
         let admitted: BTreeSet<ObjectKey> = admissions(held, &steps).into_iter().cloned().collect();
@@ -407,7 +408,7 @@ impl Leading {
         Ok(())
     }
 
-    /// Notes what was seen of models, and writes what has changed, each once in a while.
+    /// Updates the histories of models, and writes the changed ones at limited intervals.
     async fn remember(&mut self, models: &BTreeMap<ObjectKey, Model>) {
         self.histories.retain(|key, _| models.contains_key(key));
         self.saved.retain(|key, _| models.contains_key(key));
@@ -447,7 +448,7 @@ impl Leading {
         }
     }
 
-    /// Lets those go that are being deleted and have no memory any more.
+    /// Removes the finalizers of deleted models that have no memory any more.
     async fn release_deleted(&self, models: &BTreeMap<ObjectKey, Model>) {
         let mut requests = Vec::new();
         for (key, object) in &self.objects {

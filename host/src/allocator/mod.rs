@@ -1,5 +1,5 @@
-//! Decides which models have memory, on the leader: reads what an allocation is about, has it made, writes what it reserves, and only then gives
-//! the plans their entries.
+//! Allocates memory to models, on the leader: collects the inputs, allocates, writes the reservations, and only then publishes the entries
+//! for plans.
 
 mod history;
 mod leading;
@@ -17,30 +17,30 @@ use pointsman_core::{claims::Claims, decide::Policies, world::ObjectKey};
 use std::{collections::BTreeMap, sync::Arc};
 use tokio::sync::watch;
 
-/// What it needs.
+/// The inputs of [`run`].
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Inputs {
     /// The cluster.
     pub client: Client,
-    /// Whether this host leads.
+    /// Whether this host is the leader.
     pub leadership: Leadership,
-    /// What is known of the models, and where plans read what was decided.
+    /// The world, which has the models and publishes the entries for plans.
     pub shared: Shared,
-    /// Which of them are ours.
+    /// The subjects that this host serves.
     pub claims: Claims,
-    /// What decides which of two is worth more.
+    /// The policies, which rank models.
     pub policies: Arc<Policies>,
-    /// Counts up when another set decides.
+    /// Counts up when another policy set becomes active.
     pub changes: watch::Receiver<u64>,
     /// The namespace of the hosts, where reservations are written.
     pub namespace: String,
-    /// What plans have brought about.
+    /// The results of plans.
     pub settled: Arc<Settled>,
-    /// What keeps everything from being known, and the policies from being in force.
+    /// The reasons why something isn't listed yet, or why the policies aren't active.
     pub obstacles: [watch::Receiver<Option<String>>; 2],
 }
 
-/// With which reservation the objects of models that stop were last written: no plan from before is on its way any more.
+/// The reservation with which the objects of each stopping model were last written: no earlier plan is still in progress.
 #[derive(Debug)]
 pub struct Settled(watch::Sender<BTreeMap<ObjectKey, u64>>);
 
@@ -51,13 +51,13 @@ impl Default for Settled {
 }
 
 impl Settled {
-    /// Notes it of a model.
+    /// Records the reservation of a model.
     pub fn note(&self, model: &ObjectKey, since: u64) {
         self.0.send_if_modified(|settled| settled.insert(model.clone(), since) != Some(since));
     }
 }
 
-/// Allocates whenever this host leads. It never ends.
+/// Allocates while this host is the leader. It never ends.
 pub async fn run(inputs: Inputs) {
     let mut leadership = inputs.leadership.clone();
     let inputs = Arc::new(inputs);
@@ -74,7 +74,7 @@ pub async fn run(inputs: Inputs) {
                 std::future::pending::<()>().await;
             } => {}
         }
-        // Another host decides now. What it says isn't known here.
+        // Another host is the leader now. This host doesn't know its entries.
         inputs.settled.0.send_modify(BTreeMap::clear);
         inputs.shared.change(|world| {
             world.set_allocated(&BTreeMap::new());

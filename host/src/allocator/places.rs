@@ -1,5 +1,5 @@
-//! Writes what is reserved: a ConfigMap a node, each replaced as a whole and only in the version that is known, so that of two hosts that both
-//! take themselves for the leader one fails.
+//! Writes the reservations: one ConfigMap per node. Each is replaced as a whole and only in the known version, so that of two hosts that
+//! both believe they are the leader one fails.
 
 use super::{requests::some_at_once, stores::ReservedOnNode};
 use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ObjectMeta};
@@ -14,16 +14,16 @@ use pointsman_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The field manager of reservations, and of what is remembered of models.
+/// The field manager of reservations and of models' histories.
 pub(super) const MANAGER: &str = "pointsman/allocation";
 
-/// What is reserved, as it was written or read last.
+/// The reservations as last written or read.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub(super) struct Places {
     api: Api<ConfigMap>,
-    /// By the names of the ConfigMaps.
+    /// By name of the ConfigMap.
     known: BTreeMap<String, ReservedOnNode>,
-    /// Those that were deleted, with the version in which they were known: the watch may be behind.
+    /// The deleted ConfigMaps with their last known version: the watch may be behind.
     gone: BTreeMap<String, u64>,
 }
 
@@ -37,7 +37,7 @@ impl Places {
         Self { api: Api::namespaced(client, namespace), known: BTreeMap::new(), gone: BTreeMap::new() }
     }
 
-    /// Reads all, as they are and not as a watch has seen them.
+    /// Reads all reservations from the API server, because the watch may be behind.
     pub(super) async fn load(&mut self) -> kube::Result<()> {
         let list = self.api.list(&ListParams::default().labels(RESERVATIONS)).await?;
         self.gone.clear();
@@ -45,7 +45,7 @@ impl Places {
         Ok(())
     }
 
-    /// Takes what the watch has seen, where that is newer.
+    /// Takes newer versions from the watch.
     pub(super) fn note(&mut self, seen: &BTreeMap<String, ReservedOnNode>) {
         for (name, object) in seen {
             let is_old = self.gone.get(name).is_some_and(|version| object.version <= *version)
@@ -56,17 +56,17 @@ impl Places {
         }
     }
 
-    /// Whether one of these is known.
+    /// Whether one of these ConfigMaps is known.
     pub(super) fn knows(&self, names: &BTreeSet<String>) -> bool {
         names.iter().any(|name| self.known.contains_key(name))
     }
 
-    /// What is reserved, by the nodes.
+    /// The reservations by node.
     pub(super) fn by_node(&self) -> BTreeMap<&str, &Reservations> {
         self.known.values().map(|known| (known.node.as_str(), &known.places)).collect()
     }
 
-    /// Writes what is reserved on nodes. Where one fails, the others are written, and what is known must be read anew.
+    /// Writes the reservations of nodes. If one write fails, the others are still made, and the reservations must be read again.
     pub(super) async fn write(&mut self, nodes: BTreeMap<String, Reservations>) -> kube::Result<()> {
         let requests = nodes.into_iter().map(|(node, places)| {
             let name = config_map_name(&node);
@@ -87,7 +87,7 @@ impl Places {
     }
 }
 
-/// Writes one, known in a version or not there yet. None: nothing is reserved there any more.
+/// Writes one ConfigMap, which has a known version or doesn't exist yet. Returns none if the node has no reservations any more.
 async fn write(
     api: &Api<ConfigMap>,
     node: &str,

@@ -1,4 +1,4 @@
-//! Requests about single models.
+//! Requests for single models.
 
 use super::places::MANAGER;
 use crate::problem::sentence;
@@ -11,10 +11,10 @@ use kube::{
 use pointsman_core::{allocation::inputs::PodUsage, objects::label_value, subject_kind::APP_NAME, world::ObjectKey};
 use serde_json::{Value, json};
 
-/// How many requests about models are on their way at once.
+/// The maximum number of concurrent requests for models.
 const AT_ONCE: usize = 8;
 
-/// Sends requests, some at a time.
+/// Sends requests, a limited number at a time.
 pub(crate) async fn some_at_once<T>(requests: Vec<impl Future<Output = T>>) -> Vec<T> {
     stream::iter(requests).buffer_unordered(AT_ONCE).collect().await
 }
@@ -25,12 +25,12 @@ pub(crate) fn objects(client: Client, key: &ObjectKey) -> Api<DynamicObject> {
     if key.namespace.is_empty() { Api::all_with(client, &resource) } else { Api::namespaced_with(client, &key.namespace, &resource) }
 }
 
-/// Whether a request has failed because the object has changed meanwhile.
+/// Whether a request has failed because the object changed meanwhile.
 pub(super) fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// Annotates a model's Deployment. Without one there is nothing to annotate.
+/// Annotates a model's Deployment, if there is one.
 pub(crate) async fn annotate(client: Client, model: &ObjectKey, manager: &str, annotations: Value) -> kube::Result<()> {
     let api: Api<Deployment> = Api::namespaced(client, &model.namespace);
     let patch = json!({"metadata": {"annotations": annotations}});
@@ -41,7 +41,8 @@ pub(crate) async fn annotate(client: Client, model: &ObjectKey, manager: &str, a
     }
 }
 
-/// Replaces a model's finalizers, in the version that is known. Says whether it did: else it is gone, or has changed and comes again.
+/// Replaces a model's finalizers in the known version. Returns false if the model is gone or has changed; in the latter case it is
+/// reconciled again.
 pub(super) async fn set_finalizers(client: Client, key: ObjectKey, version: u64, finalizers: Vec<String>) -> bool {
     let api = objects(client, &key);
     let patch = json!({"metadata": {"finalizers": finalizers, "resourceVersion": version.to_string()}});
@@ -58,7 +59,7 @@ pub(super) async fn set_finalizers(client: Client, key: ObjectKey, version: u64,
     }
 }
 
-/// Whether a model surely has no pod that could take memory still.
+/// Whether a model certainly has no pod that uses memory.
 pub(super) async fn has_ended(client: Client, model: &ObjectKey) -> kube::Result<bool> {
     let api: Api<Pod> = Api::namespaced(client, &model.namespace);
     let name = label_value(&model.name);

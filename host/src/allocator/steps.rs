@@ -1,4 +1,4 @@
-//! From the steps of a ledger to what is to be written on which node, and in which order.
+//! Converts the steps of a ledger into ordered writes per node.
 
 use pointsman_core::{
     allocation::{
@@ -10,12 +10,12 @@ use pointsman_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is written on nodes at once: nothing of it needs something else to be written before.
+/// The writes to several nodes that don't depend on each other.
 pub(super) type Batch = BTreeMap<String, Reservations>;
 
-/// What is to be written, one batch after the other.
+/// The writes, one batch after the other.
 ///
-/// A model whose dependencies come to other nodes is in the second: whoever finds them without it knows that the host has ended in between.
+/// A model with dependencies on other nodes is in the second batch: if only its dependencies are found, the host has ended in between.
 pub(super) fn batches(
     places: &BTreeMap<&str, &Reservations>,
     held: impl Fn(&ObjectKey) -> Option<Held>,
@@ -23,14 +23,14 @@ pub(super) fn batches(
     strays: &[Stray],
     mut since: impl FnMut() -> u64,
 ) -> [Batch; 2] {
-    // Of the nodes whose places change: what is reserved there afterwards.
+    // The new reservations of the nodes that change.
     let mut after = Batch::new();
     let known = |node: &str| places.get(node).map(|places| (*places).clone()).unwrap_or_default();
     for (node, name) in strays {
         after.entry(node.clone()).or_insert_with(|| known(node)).remove(name);
     }
     let admitted = |step: &&Step| held(&step.model).is_none() && step.held.is_some();
-    // The nodes of each unit that is admitted.
+    // The nodes of each admitted unit.
     let mut nodes: BTreeMap<&ObjectKey, BTreeSet<&str>> = BTreeMap::new();
     for step in steps.iter().filter(admitted) {
         nodes.entry(&step.with).or_default().extend(step.held.as_ref().map(|held| held.node.as_str()));
@@ -72,8 +72,8 @@ pub(super) fn batches(
     [after, second]
 }
 
-/// Leaves out who would get another place in the same batch in which the former is given back, with all who are admitted with it: nobody has
-/// two at a time. They come in the next round.
+/// Removes the admissions of models whose previous reservation is released in the same batch, with their whole units: no model has two
+/// reservations at a time. They follow in the next round.
 pub(super) fn without_moves(steps: Vec<Step>) -> Vec<Step> {
     let released: BTreeSet<ObjectKey> = steps.iter().filter(|step| step.held.is_none()).map(|step| step.model.clone()).collect();
     let is_admission = |step: &Step| step.held.as_ref().is_some_and(|held| held.phase == Phase::Admitted);
@@ -82,8 +82,8 @@ pub(super) fn without_moves(steps: Vec<Step>) -> Vec<Step> {
     steps.into_iter().filter(|step| !(is_admission(step) && units.contains(&step.with))).collect()
 }
 
-/// Leaves out who would take memory of a node on which a place isn't given back after all, with all who are admitted with them: they were
-/// given what that one has.
+/// Removes the steps that would take memory on a node where a release is delayed, with their whole units: they would get the memory of the
+/// unreleased model.
 pub(super) fn without_room(held: impl Fn(&ObjectKey) -> Option<Held>, steps: Vec<Step>, unreleased: &BTreeSet<String>) -> Vec<Step> {
     let takes = |step: &Step| {
         step.held.as_ref().is_some_and(|now| {
@@ -98,12 +98,12 @@ pub(super) fn without_room(held: impl Fn(&ObjectKey) -> Option<Held>, steps: Vec
     steps.into_iter().filter(|step| !lacks_room(step)).collect()
 }
 
-/// The models that steps admit.
+/// The models that the steps admit.
 pub(super) fn admissions(held: impl Fn(&ObjectKey) -> Option<Held>, steps: &[Step]) -> Vec<&ObjectKey> {
     steps.iter().filter(|step| step.held.is_some() && held(&step.model).is_none()).map(|step| &step.model).collect()
 }
 
-/// Whether a step ends the pods of a model whose requests gateways may still answer.
+/// Whether a step ends the pods of a model that gateways may still send requests to.
 pub(super) fn stops(held: impl Fn(&ObjectKey) -> Option<Held>, step: &Step) -> bool {
     let was_draining = held(&step.model).is_some_and(|held| matches!(held.phase, Phase::Draining(_)));
     was_draining && step.held.as_ref().is_some_and(|held| held.phase == Phase::Stopping)

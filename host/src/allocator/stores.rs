@@ -1,5 +1,5 @@
-//! What an allocation reads of the cluster beside the models: nodes, all pods, what is reserved, and what gateways have seen. It is watched only on
-//! the leader, and only while there are models.
+//! The inputs of an allocation in addition to the models: nodes, all pods, reservations, and the activity reported by gateways. Watched
+//! only on the leader, and only while there are models.
 
 use crate::{
     permissions,
@@ -25,7 +25,7 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Nodes,
@@ -53,24 +53,24 @@ impl StoreKind for Kind {
     }
 }
 
-/// What the watches have seen.
+/// The objects from the watches.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) nodes: BTreeMap<String, Node>,
-    /// What is wrong with the annotations of some.
+    /// The mistakes in annotations of nodes.
     problems: BTreeMap<String, String>,
     pub(super) pods: BTreeMap<Name, PodUsage>,
-    /// The same nodes and pods, as policies learn of them.
+    /// The same nodes and pods, for policies.
     pub(super) view: ClusterView,
-    /// The ConfigMaps with what is reserved.
+    /// The ConfigMaps with reservations.
     pub(super) reserved: BTreeMap<String, ReservedOnNode>,
-    /// Those that are gone since they were asked for last.
+    /// The ConfigMaps that were deleted since the last allocation.
     pub(super) removed: BTreeSet<String>,
     pub(super) gateways: BTreeMap<String, Gateway>,
     unlisted: Unlisted<Kind>,
 }
 
-/// A ConfigMap with what is reserved on a node.
+/// A ConfigMap with the reservations of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReservedOnNode {
     pub(super) node: String,
@@ -78,34 +78,34 @@ pub(super) struct ReservedOnNode {
     pub(super) places: Reservations,
 }
 
-/// A gateway, as its ConfigMap says.
+/// A gateway, from its ConfigMap.
 #[derive(Debug)]
 pub(super) struct Gateway {
     pub(super) activity: GatewayActivity,
-    /// When that was seen. Its own clock doesn't matter.
+    /// When the activity was seen. The gateway's own clock doesn't matter.
     seen: Instant,
 }
 
 impl Gateway {
-    /// When it counts as gone, unless it writes before.
+    /// When the gateway expires, unless it writes again.
     pub(super) fn gone_at(&self) -> Instant {
         self.seen + Duration::from_secs(GATEWAY_PATIENCE)
     }
 }
 
 impl Seen {
-    /// What keeps an allocation from being made, if anything.
+    /// The reason why no allocation is possible, if any.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
         self.unlisted.obstacle()
     }
 
-    /// The gateways that live.
+    /// The gateways that haven't expired.
     pub(super) fn living_gateways(&self) -> impl Iterator<Item = &Gateway> {
         let now = Instant::now();
         self.gateways.values().filter(move |gateway| now < gateway.gone_at())
     }
 
-    /// Takes what a gateway has written, unless that is known.
+    /// Records a gateway's activity, unless it is known.
     pub(super) fn put_gateway(&mut self, name: String, map: &ConfigMap) {
         let activity = map.data.as_ref().map(records::activity).unwrap_or_default();
         match self.gateways.get(&name) {
@@ -189,10 +189,10 @@ impl Store for Seen {
 }
 
 impl ReservedOnNode {
-    /// Reads a ConfigMap; none if it isn't one of a node's.
+    /// Parses a ConfigMap; none if it isn't a node's.
     pub(super) fn from_config_map(map: &ConfigMap) -> Option<Self> {
         let data = map.data.as_ref()?;
-        // What can't be read is written anew, by what runs.
+        // Unreadable reservations are written again, from the running pods.
         let unread = |error: &serde_json::Error| {
             tracing::warn!(config_map = map.metadata.name, "its key {PLACES} can't be read, and counts as empty: {error}");
         };
@@ -204,7 +204,7 @@ impl ReservedOnNode {
     }
 }
 
-/// Begins to watch. `limited` says whether the host serves some namespaces only.
+/// Starts the watches. `limited` means that the host serves only some namespaces.
 pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Watched<Seen> {
     let mut watched = Watched::new(Seen { unlisted: Unlisted::new(Kind::ALL), ..Seen::default() });
     let feature =
@@ -257,7 +257,7 @@ mod tests {
         seen.put_gateway("a".to_owned(), &map(1));
         tokio::time::advance(Duration::from_secs(GATEWAY_PATIENCE - 1)).await;
         assert_eq!(living(&seen), 1);
-        // A list brings what is known already.
+        // A list repeats a known state.
         seen.put_gateway("a".to_owned(), &map(1));
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(living(&seen), 0);

@@ -1,4 +1,4 @@
-//! What keeps a plan from being carried out, and what a user is told of it.
+//! Errors that prevent a plan from being applied, and their messages.
 
 use crate::watch::seen::ObjectText;
 use kube::core::Status;
@@ -7,39 +7,39 @@ use pointsman_core::{
     world::{ObjectKey, Subject, writers},
 };
 
-/// Why a plan was not carried out to its end.
+/// Why a plan was not applied completely.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// Another host writes now.
+    /// Another host is the leader now.
     #[error("this host is no longer the leader")]
     NotLeading,
-    /// The subject is another one by now: a plan for its newest state is due.
+    /// The subject has changed: a plan for its newest state follows.
     #[error("it has changed since the plan was made")]
     Outdated,
-    /// Another try may well do.
+    /// A retry may succeed.
     #[error("{0}: {1}")]
     Passing(String, String),
-    /// Somebody else does the same.
+    /// Another controller does the same work.
     #[error("{}", .0.message())]
     Contested(Contest),
-    /// The API server refuses it.
+    /// The API server rejects it.
     #[error("{message}")]
     Refused {
-        /// One CamelCase word.
+        /// A CamelCase word.
         reason: &'static str,
-        /// What, why, and what to do.
+        /// The problem, its reason and the remedy.
         message: String,
     },
 }
 
-/// What came of a request that did not succeed.
+/// The failure of a request.
 pub(super) enum RequestError {
     NotLeading,
     Api(Box<kube::core::Status>),
     Passing(String),
 }
 
-/// What to do about an object of the subject that the plan hasn't seen: it is taken over, or another controller's.
+/// The error for an object of the subject that the plan hasn't seen: it is adopted, or another controller's.
 pub(super) fn unknown_object_error(subject: &Subject, key: &ObjectKey, there: &ObjectText) -> ApplyError {
     let managed = there.managed_fields();
     let (labelled, _) = there.marks();
@@ -50,13 +50,13 @@ pub(super) fn unknown_object_error(subject: &Subject, key: &ObjectKey, there: &O
     ApplyError::Contested(Contest::made(&key.to_string(), maker.or_else(|| writers::last(&managed))))
 }
 
-/// What to do where something else has the name of an object. The noun is the subject's.
+/// The error if another object has the name of a planned one. `noun` is the subject's.
 pub(super) fn name_taken(noun: &str, key: &ObjectKey, said: &str) -> ApplyError {
     let message = format!("A {key} that doesn't belong to this {noun} exists already: delete it or give the {noun} another name.{said}");
     ApplyError::Refused { reason: "NameTaken", message }
 }
 
-/// What an answer of the API server means for a user.
+/// The error for a response of the API server.
 pub(super) fn api_error(key: &ObjectKey, error: &RequestError) -> ApplyError {
     let status = match error {
         RequestError::NotLeading => return ApplyError::NotLeading,
@@ -66,7 +66,7 @@ pub(super) fn api_error(key: &ObjectKey, error: &RequestError) -> ApplyError {
     let said = status.message.trim_end_matches('.');
     let (reason, message) = match status.code {
         409 | 429 | 503.. => return ApplyError::Passing(key.to_string(), said.to_owned()),
-        // Mostly a webhook that doesn't answer. It is tried again as well, but whoever looks should know.
+        // Usually a webhook that doesn't respond. It is also retried, but the status should report it.
         500..=502 => ("ApiServerError", format!("The {key} can't be written: {said}.")),
         403 => ("Forbidden", format!("The API server rejects the {key}: {said}.")),
         404 => ("NotFound", format!("The {key} can't be written: {said}.")),
@@ -78,11 +78,11 @@ pub(super) fn api_error(key: &ObjectKey, error: &RequestError) -> ApplyError {
     ApplyError::Refused { reason, message }
 }
 
-/// What it means that an object can't be created.
+/// The error for an object that can't be created.
 pub(super) fn create_error(noun: &str, key: &ObjectKey, error: &RequestError) -> ApplyError {
     match error {
-        // Only this says that somebody else's fields are in the way. Any other conflict passes, and if the name is taken, the next look at it
-        // tells by whom.
+        // Only this error means that another writer's fields conflict. Other conflicts are transient, and if the name is taken, the next
+        // check finds by whom.
         RequestError::Api(status) if status.code == 409 && has_field_conflict(status) => {
             name_taken(noun, key, &format!(" The API server says: {}.", status.message.trim_end_matches('.')))
         }

@@ -1,4 +1,4 @@
-//! Writes the labels by which people select subjects.
+//! Writes the labels for `kubectl get --selector` on subjects.
 
 use super::{Applier, ApplyError, RequestError, api_error};
 use pointsman_core::world::{Subject, child::fingerprint, subject::LABELS_MANAGER};
@@ -8,17 +8,17 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-/// How long labels that the API server refuses aren't written again.
+/// The delay before labels that the API server has refused are written again.
 const REFUSED_DELAY: Duration = Duration::from_mins(10);
 
 impl Applier {
-    /// Gives a subject these labels, and no others of ours. What the API server doesn't accept isn't written again for a while: nothing of
-    /// what the subject runs depends on it.
+    /// Writes our labels on a subject, and removes our others. Refused labels aren't written again for a while: nothing of the subject's
+    /// objects depends on them.
     pub async fn label(&self, subject: &Subject, labels: &BTreeMap<String, String>) -> Result<(), ApplyError> {
         let key = &subject.key;
         let planned = fingerprint(&json!(labels));
         let before = fingerprint(&json!(subject.own_labels));
-        // Another one in each such period: a right may have been granted.
+        // The fingerprint changes with each period: a right may have been granted meanwhile.
         let period = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / REFUSED_DELAY.as_secs();
         let refused = fingerprint(&json!([labels, period]));
         if [planned, refused].iter().any(|planned| self.is_server_mutation(key, key, false, (*planned, before))) {
@@ -51,7 +51,7 @@ impl Applier {
         if let Some(after) = news.subject().filter(|after| after.own_labels != *labels) {
             self.record_server_mutation(key, key, false, (planned, fingerprint(&json!(after.own_labels))));
         }
-        // Plans don't see these labels: it is news only if somebody else has changed the subject too.
+        // Plans don't read these labels: the subject is touched only if another writer has also changed it.
         let is_no_news = news.subject().is_some_and(|made| made.asks_the_same(subject));
         self.answered(news, is_no_news.then_some(key));
         Ok(())

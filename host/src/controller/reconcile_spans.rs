@@ -1,4 +1,4 @@
-//! The spans of one reconcile: one for the lines of the log, and the root of a trace.
+//! The spans of one reconcile: one for the log, and the root of a trace.
 
 use crate::apply::ApplyError;
 use pointsman_core::{spans, world::ObjectKey};
@@ -8,14 +8,14 @@ use tracing::{
     field::{Empty, display},
 };
 
-/// Two spans, because a trace has fields and a begin that the log has not.
+/// Two spans, because a trace has fields and a start time that the log doesn't have.
 pub(super) struct ReconcileSpans {
     pub(super) log: Span,
     pub(super) trace: Span,
 }
 
 impl ReconcileSpans {
-    /// Begins both. The trace covers the time in the queue too.
+    /// Starts both spans. The trace includes the time in the queue.
     pub(super) fn begin(key: &ObjectKey, since: SystemTime) -> Self {
         let log = tracing::info_span!("reconcile", subject = %key, set = Empty, decisions = Empty);
         let trace = tracing::debug_span!(
@@ -27,12 +27,12 @@ impl ReconcileSpans {
         Self { log, trace }
     }
 
-    /// Records the result, in one word.
+    /// Records the result, as one word.
     pub(super) fn result(&self, result: &str) {
         self.trace.record("result", result);
     }
 
-    /// Records what came of a plan, or that another controller contests the subject.
+    /// Records the result of a plan, or that another controller contests the subject.
     pub(super) fn outcome(&self, contested: bool, outcome: &Result<(), ApplyError>) {
         self.result(match outcome {
             Ok(()) if contested => "Contested",
@@ -49,7 +49,7 @@ impl ReconcileSpans {
     }
 }
 
-/// Since 1970, as a span has it.
+/// Nanoseconds since 1970, as a span has them.
 fn nanoseconds(time: SystemTime) -> i64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or_default()

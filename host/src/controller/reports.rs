@@ -1,4 +1,4 @@
-//! What is said of a subject beside its status: events, and that another controller works on it.
+//! Reports on a subject in addition to its status: events, and that another controller works on it.
 
 use super::Controller;
 use crate::{
@@ -15,11 +15,11 @@ use pointsman_core::{
 };
 use tracing::Instrument;
 
-/// The longest note of an event.
+/// The maximum length of an event's note.
 const NOTE: usize = 1024;
 
 impl Controller {
-    /// Leaves a subject to whoever else works on it, and says so.
+    /// Leaves a subject to another controller, and reports that.
     pub(super) async fn report_contest(&self, subject: &Subject, contest: Contest) -> Result<(), ApplyError> {
         match self.applier.contest(subject, &contest, Timestamp::now()).await? {
             ContestReport::Before => {}
@@ -33,7 +33,7 @@ impl Controller {
                                                         {}", contest.message());
             }
         }
-        // The subject itself tells when it is over; or it is looked at again in a while, because what another controller has made isn't watched.
+        // A change of the subject ends the contest; or it is rechecked later, because the other controller's objects aren't watched.
         if contest.needs_adoption() || contest.recheck_after().is_some() { Ok(()) } else { Err(ApplyError::Contested(contest)) }
     }
 

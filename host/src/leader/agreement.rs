@@ -1,4 +1,4 @@
-//! The settings that hosts must share, because each of them may lead: the leader writes its own on the Lease, and the others compare.
+//! The settings that hosts must share, because each may become the leader: the leader writes its own to the Lease, and the others compare.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use serde::{Deserialize, Serialize};
@@ -8,20 +8,20 @@ use tokio::sync::watch;
 /// The annotation of the Lease.
 pub const ANNOTATION: &str = "pointsman.dev/leader-settings";
 
-/// Flags that decide what a host writes, by name, with their values.
+/// Flags that affect a host's writes, by name, with their values.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedSettings(pub BTreeMap<String, Vec<String>>);
 
-/// What the annotation holds.
+/// The content of the annotation.
 #[derive(Debug, Serialize, Deserialize)]
 struct Announcement {
-    /// A leader that doesn't know the annotation leaves that of its predecessor in place.
+    /// The writer. A leader that doesn't know the annotation leaves its predecessor's unchanged.
     holder: String,
     settings: SharedSettings,
 }
 
 impl SharedSettings {
-    /// The flags whose values differ. One that only one side knows is that of another version.
+    /// The flags with different values. A flag that only one side has is from another version.
     fn differing(&self, other: &Self) -> Vec<String> {
         let differs = |(name, values): &(&String, &Vec<String>)| other.0.get(*name).is_some_and(|theirs| theirs != *values);
         self.0.iter().filter(differs).map(|(name, _)| format!("--{name}")).collect()
@@ -42,13 +42,13 @@ impl Default for Agreement {
 }
 
 impl Agreement {
-    /// The receiver has what differs from the leader, as a sentence, or none.
+    /// The receiver has the differences from the leader, as a sentence, or none.
     pub fn new(settings: SharedSettings) -> (Self, watch::Receiver<Option<String>>) {
         let (difference, differs) = watch::channel(None);
         (Self { settings, difference }, differs)
     }
 
-    /// Writes this host's settings on a Lease that it takes or renews.
+    /// Writes this host's settings to a Lease that it takes or renews.
     pub(super) fn announce(&self, lease: &mut Lease, holder: &str) {
         self.publish(None);
         if self.settings.0.is_empty() {
@@ -60,7 +60,7 @@ impl Agreement {
         }
     }
 
-    /// Compares with what another host has written there.
+    /// Compares with the settings that another host has written to the Lease.
     pub(super) fn compare(&self, lease: Option<&Lease>) {
         self.publish(lease.and_then(|lease| self.difference(lease)));
     }

@@ -1,5 +1,5 @@
-//! The client of whatever writes because this host leads: a request that changes something is sent only while it does, and no answer is waited for
-//! longer than the lease allows. Every writer has its client from here, so none can forget either.
+//! The client of all tasks that write on the leader: it sends a write only while this host is the leader, and limits the wait for a
+//! response to less than the lease. Every writer gets its client here, so none can forget either.
 
 use super::Leadership;
 use http::{Method, Request, Response};
@@ -7,16 +7,16 @@ use kube::{Client, client::Body};
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// How long a write may take, the answer to its last byte: the lease may be another's by then.
+/// The timeout of a write, up to the last byte of the response: another host may hold the lease afterwards.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// How long a read may take. It changes nothing, but whoever waits for it does nothing else.
+/// The timeout of a read. It changes nothing, but its caller does nothing else meanwhile.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request was not sent, or its answer not waited for.
+/// Why a request was not sent, or its response not awaited.
 #[derive(Debug, thiserror::Error)]
 pub enum FenceError {
-    /// Another host writes now.
+    /// Another host is the leader now.
     #[error("this host is no longer the leader")]
     NotLeading,
     /// The connection may be half open.
@@ -25,7 +25,7 @@ pub enum FenceError {
 }
 
 impl FenceError {
-    /// Whether it is why a request failed.
+    /// This error, if it is why a request failed.
     pub fn find(error: &kube::Error) -> Option<&Self> {
         if let kube::Error::Service(error) = error { error.downcast_ref() } else { None }
     }
@@ -37,7 +37,7 @@ impl From<FenceError> for kube::Error {
     }
 }
 
-/// A client that writes only while we lead. Nothing can be watched by it.
+/// A client that writes only while we lead. It can't be used for watches.
 pub fn fenced(client: Client, leadership: Leadership) -> Client {
     let namespace = client.default_namespace().to_owned();
     let send = move |request: Request<Body>| {
@@ -70,7 +70,7 @@ mod tests {
     };
     use tokio::{sync::watch, time::Instant};
 
-    /// Counts what reaches it, begins to answer, and never ends.
+    /// Counts requests, starts a response, and never ends it.
     async fn hang(State(reached): State<Arc<AtomicU32>>) -> impl IntoResponse {
         reached.fetch_add(1, Ordering::SeqCst);
         let first = futures::stream::once(async { Ok::<_, std::convert::Infallible>(r#"{"kind":"#) });
@@ -93,7 +93,7 @@ mod tests {
         maps.get("a").await.unwrap_err();
         assert_eq!((begun.elapsed(), reached.load(Ordering::SeqCst)), (READ_TIMEOUT, 2));
 
-        // By now the lease is over.
+        // The lease has expired by now.
         assert!(matches!(FenceError::find(&create().await), Some(FenceError::NotLeading)));
         assert_eq!(reached.load(Ordering::SeqCst), 2);
         leads.send_replace(Some(Instant::now() + Duration::from_secs(10)));

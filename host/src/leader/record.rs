@@ -1,16 +1,16 @@
-//! What a candidate makes of the lease's record. Pure: the times are given.
+//! A candidate's view of the lease. Pure: the times are arguments.
 
 use k8s_openapi::{api::coordination::v1::LeaseSpec, apimachinery::pkg::apis::meta::v1::MicroTime, jiff::Timestamp};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// One who wants the lease, and what it has seen of it.
+/// A candidate for the lease, and its last observation.
 #[derive(Debug)]
 pub(super) struct Candidate {
     identity: String,
     lease: Duration,
-    /// The record that was seen last, and when, by our own clock, it was first seen to be so. The times in it are another's, and say
-    /// nothing but that they have changed.
+    /// The record that was seen last, and when it was first seen, by our own clock. The times in the record are from another host's clock:
+    /// only their changes matter.
     seen: Option<(LeaseSpec, Instant)>,
 }
 
@@ -23,17 +23,17 @@ impl Candidate {
         Self { identity: identity.to_owned(), lease, seen: None }
     }
 
-    /// Who it is.
+    /// The candidate's identity.
     pub(super) fn identity(&self) -> &str {
         &self.identity
     }
 
-    /// Who holds the lease, as far as was seen.
+    /// The holder of the lease, as last seen.
     pub(super) fn holder(&self) -> Option<&str> {
         self.seen.as_ref().and_then(|(seen, _)| holder(seen))
     }
 
-    /// Takes note of the record. Tells another who holds it now and didn't before.
+    /// Observes the record. Returns the holder if another host has become it.
     pub(super) fn observe(&mut self, found: Option<&LeaseSpec>, now: Instant) -> Option<&str> {
         let Some(found) = found else {
             self.seen = None;
@@ -47,7 +47,7 @@ impl Candidate {
         self.holder().filter(|now| *now != self.identity && before.as_deref() != Some(*now))
     }
 
-    /// The record that is to be written, if the lease is ours or free. It must have been observed.
+    /// The record to write, if the lease is ours or free. Call `observe` first.
     pub(super) fn wanted(&self, found: Option<&LeaseSpec>, now: Instant, clock: Timestamp) -> Option<LeaseSpec> {
         let found = found.cloned().unwrap_or_default();
         let renewed = LeaseSpec {
@@ -66,7 +66,7 @@ impl Candidate {
         }
     }
 
-    /// The record of a lease that nobody holds, if it is ours.
+    /// The record of a released lease, if the lease is ours.
     pub(super) fn released(&self, found: Option<&LeaseSpec>, clock: Timestamp) -> Option<LeaseSpec> {
         let found = found.filter(|found| holder(found) == Some(&self.identity))?.clone();
         Some(LeaseSpec { holder_identity: None, lease_duration_seconds: Some(1), renew_time: Some(MicroTime(clock)), ..found })
@@ -80,7 +80,7 @@ impl Candidate {
     }
 }
 
-/// Rounded up: others wait rather too long.
+/// Rounded up: others may wait a little longer, but not shorter.
 fn seconds(duration: Duration) -> i32 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX)
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn the_clocks_of_others_do_not_matter() {
-        // Renewed ages ago, or ages ahead, by a clock that isn't ours: seen for the first time, it holds.
+        // By a clock that isn't ours, it was renewed long ago or far in the future: when first seen, it is valid.
         for renewed in [0, 4_000_000_000] {
             let mut us = Candidate::new("us", LEASE);
             let start = Instant::now();

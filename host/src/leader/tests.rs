@@ -1,4 +1,4 @@
-//! Campaigns against an API server of one lease, in a time that passes when everybody waits.
+//! Campaigns against an API server with one lease, in a time that advances when all tasks wait.
 
 use super::*;
 use axum::{
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
 use tokio::{sync::oneshot, task::JoinHandle};
 
-/// An API server that knows one lease, and versions.
+/// An API server with one lease and its versions.
 #[derive(Clone, Default)]
 struct Server(Arc<Mutex<Stored>>);
 
@@ -28,9 +28,9 @@ struct Stored {
 enum Mood {
     #[default]
     Well,
-    /// It refuses to do anything.
+    /// It refuses every request.
     Failing,
-    /// It never answers.
+    /// It never responds.
     Hanging,
 }
 
@@ -79,7 +79,7 @@ impl Server {
         self.0.lock().unwrap().mood = mood;
     }
 
-    /// Holder, transitions.
+    /// The holder and the number of transitions.
     fn record(&self) -> (Value, Value) {
         let lease = serde_json::to_value(self.0.lock().unwrap().lease.as_ref().unwrap()).unwrap();
         (lease["spec"]["holderIdentity"].clone(), lease["spec"]["leaseTransitions"].clone())
@@ -151,7 +151,7 @@ async fn leadership_ends_before_the_lease_when_the_api_server_is_away_and_comes_
         host.leadership.lost().await;
         assert!(!host.leadership.held());
         assert!(since.elapsed() <= Timing::default().renew);
-        // Waiting for what is past ends at once.
+        // Waiting for a past event ends at once.
         host.leadership.lost().await;
 
         sleep(Duration::from_mins(1)).await;
@@ -179,7 +179,7 @@ async fn there_are_never_two_leaders() {
             led += leaders;
         }
     }
-    // In one minute out of three, and some seconds more or less.
+    // In one minute of three, give or take some seconds.
     assert!((300..900).contains(&led), "{led}");
 }
 
@@ -218,7 +218,7 @@ async fn who_does_not_lead_writes_nothing() {
     let second = server.joins("second");
     sleep(Duration::from_secs(14)).await;
     assert_eq!(server.0.lock().unwrap().writes, 1);
-    // It has nothing to give back, and so doesn't wait for an API server that is away.
+    // It has nothing to release, so it doesn't wait for an unreachable API server.
     server.is(Mood::Hanging);
     let since = Instant::now();
     second.stop.send(()).unwrap();

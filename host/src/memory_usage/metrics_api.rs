@@ -1,4 +1,4 @@
-//! What metrics.k8s.io reports: the latest sample of each pod.
+//! The reports of metrics.k8s.io: the latest sample of each pod.
 
 use super::{Measured, of_models};
 use crate::outbound::OutboundError;
@@ -59,7 +59,7 @@ pub(super) async fn measure(client: &Client, namespaces: &BTreeSet<String>) -> R
     Ok(measured)
 }
 
-/// Says what to do where nothing serves the API.
+/// Adds the remedy if no server provides the API.
 fn explain(error: kube::Error) -> OutboundError {
     match &error {
         kube::Error::Api(status) if matches!(status.code, 404 | 503) => {

@@ -1,5 +1,5 @@
-//! Measures on the leader what memory InferenceModels take, and writes their peaks onto their Deployments. Plans read them there, and write
-//! the status.
+//! Measures the memory of InferenceModels on the leader, and writes the peaks to their Deployments. Plans read them there, and write the
+//! status.
 
 mod metrics_api;
 mod pod_metrics;
@@ -33,20 +33,20 @@ use tokio::time::{MissedTickBehavior, interval};
 /// The field manager of the annotation.
 const MANAGER: &str = "pointsman/memory-usage";
 
-/// What it needs.
+/// The inputs of [`run`].
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Inputs {
     /// The cluster.
     pub client: Client,
-    /// Whether this host leads.
+    /// Whether this host is the leader.
     pub leadership: Leadership,
-    /// What is known of the models.
+    /// The world, which has the models.
     pub shared: Shared,
-    /// Which of them are ours.
+    /// The subjects that this host serves.
     pub claims: Claims,
-    /// Where to measure.
+    /// The source of the measurements.
     pub source: Source,
-    /// How often.
+    /// The interval of measurements.
     pub interval: Duration,
 }
 
@@ -63,10 +63,10 @@ struct ModelPod {
 /// The namespace and the name of a pod.
 type PodName = (String, String);
 
-/// What pods take, in bytes.
+/// The memory of pods, in bytes.
 type Measured = BTreeMap<PodName, i64>;
 
-/// Measures while this host leads. It never ends.
+/// Measures while this host is the leader. It never ends.
 pub async fn run(inputs: Inputs) {
     let writing = fenced(inputs.client.clone(), inputs.leadership.clone());
     let mut leadership = inputs.leadership.clone();
@@ -122,7 +122,7 @@ impl Inputs {
         Ok(some_at_once(writes).await.into_iter().collect::<kube::Result<()>>()?)
     }
 
-    /// The models that are ours.
+    /// The models that this host serves.
     fn models(&self) -> Vec<Snapshot> {
         let world = self.shared.lock();
         let ours = world.keys(&INFERENCE_MODEL).into_iter().filter(|key| self.claims.contains(key));
@@ -146,12 +146,12 @@ impl Inputs {
     }
 }
 
-/// The label of models' pods.
+/// The label selector of models' pods.
 fn of_models() -> String {
     format!("{APP_COMPONENT}={SERVER}")
 }
 
-/// What to write of a model whose pod takes so much. While its pods are being replaced, it isn't known which image takes it.
+/// The peak to write for a model whose pod uses this memory. While its pods are being replaced, it isn't known which image uses it.
 fn usage_after(model: &Snapshot, bytes: i64, now: Timestamp) -> Option<MemoryUsage> {
     let deployment = model.child(&DEPLOYMENT, &model.subject.key.name).filter(|deployment| deployment.ours())?;
     let observed = &deployment.observed;
@@ -166,7 +166,7 @@ async fn write(client: Client, model: ObjectKey, usage: MemoryUsage) -> kube::Re
     annotate(client, &model, MANAGER, json!({MEMORY_USAGE: text})).await
 }
 
-/// A number of bytes; none of what is no number.
+/// A number of bytes; none if it isn't a valid number.
 fn whole_bytes(number: f64) -> Option<i64> {
     #[allow(clippy::cast_possible_truncation, reason = "a float's cast saturates")]
     (number.is_finite() && number >= 0.0).then_some(number as i64)

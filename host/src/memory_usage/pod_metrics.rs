@@ -1,4 +1,4 @@
-//! What pods themselves report on /metrics.
+//! The metrics that pods report on /metrics.
 
 use super::{Measured, ModelPod, whole_bytes};
 use crate::{
@@ -14,13 +14,13 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long an answer may take.
+/// The timeout of a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How large it may be.
+/// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 4 << 20;
 
-/// Asks all of them. One that doesn't answer is left out; if none does, the first failure is reported.
+/// Queries all pods. A pod that doesn't respond is left out; if none responds, the first failure is returned.
 pub(super) async fn measure(pods: &[ModelPod], metric: &str) -> Result<Measured, OutboundError> {
     let mut asked = Vec::new();
     for pod in pods {

@@ -1,4 +1,4 @@
-//! What a Prometheus answers to a query.
+//! Queries to Prometheus.
 
 use super::{Measured, whole_bytes};
 use crate::outbound::{self, OutboundError};
@@ -8,10 +8,10 @@ use serde::Deserialize;
 use std::{collections::BTreeMap, time::Duration};
 use tokio::time::timeout;
 
-/// How long an answer may take.
+/// The timeout of a response.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How large it may be.
+/// The maximum size of a response.
 const MAX_ANSWER_BYTES: usize = 16 << 20;
 
 #[derive(Deserialize)]
@@ -47,7 +47,7 @@ pub(super) async fn measure(url: &Uri, query: &str) -> Result<Measured, Outbound
     read(answer.body()).map_err(|error| format!("Prometheus answers with status {status}: {error}").into())
 }
 
-/// Reads an answer. Of several samples of one pod the largest counts.
+/// Parses a response. Of several samples of one pod, the largest is used.
 fn read(text: &[u8]) -> Result<Measured, String> {
     let Answer { error, data } = serde_json::from_slice(text).map_err(|_| "the answer isn't one of its query API".to_owned())?;
     if let Some(error) = error {

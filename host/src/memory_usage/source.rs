@@ -1,4 +1,4 @@
-//! Where the memory that pods take is measured.
+//! The sources of measurements of pods' memory.
 
 use super::{Measured, ModelPod, metrics_api, pod_metrics, prometheus};
 use crate::outbound::OutboundError;
@@ -6,13 +6,13 @@ use http::Uri;
 use kube::Client;
 use std::{collections::BTreeSet, fmt};
 
-/// What to ask Prometheus by default: what kubelets report, with the peaks between two measurements.
+/// The default query to Prometheus: the kubelets' reports, with the peaks between two measurements.
 pub const DEFAULT_QUERY: &str = r#"max_over_time(container_memory_working_set_bytes{container="inference"}[2m])"#;
 
-/// The metric of a pod by default: what Prometheus' client libraries report of their process.
+/// The default metric of a pod, which Prometheus' client libraries report for their process.
 pub const DEFAULT_METRIC: &str = "process_resident_memory_bytes";
 
-/// Where to measure.
+/// The source of measurements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// metrics.k8s.io, as metrics-server serves it.
@@ -21,12 +21,12 @@ pub enum Source {
     Prometheus {
         /// The server.
         url: Uri,
-        /// The samples of its answer have the labels `namespace` and `pod`.
+        /// The query. The samples of its result have the labels `namespace` and `pod`.
         query: String,
     },
     /// /metrics of each pod, on the port of its model.
     Pods {
-        /// Its samples are added up.
+        /// The metric, whose samples are added up.
         metric: String,
     },
 }
@@ -42,7 +42,7 @@ impl fmt::Display for Source {
 }
 
 impl Source {
-    /// What pods take. Those that nothing is known of are left out. `namespaces` are those that the host serves, none meaning all.
+    /// Measures the memory of pods. Pods without data are left out. `namespaces` are those that the host serves; none means all.
     pub(super) async fn measure(
         &self,
         client: &Client,

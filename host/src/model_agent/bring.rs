@@ -1,4 +1,4 @@
-//! Brings one model to the node: what a job does, from the Secret to what the files say.
+//! Provides one model on the node: the steps of a job, from the Secret to the facts in the files.
 
 use super::peers::Exchange;
 use crate::{model_facts::spec_fields, problem::sentence};
@@ -18,35 +18,35 @@ use std::{
 };
 use tokio::{task::spawn_blocking, time::sleep};
 
-/// How much of what the files say is reported, in bytes: all reports of a node share a ConfigMap.
+/// The maximum size of the reported facts, in bytes: all reports of a node share a ConfigMap.
 const MAX_FACTS: usize = 2 << 10;
 
-/// How long to wait for the agents of other nodes to report that they are to have the model: they share the work.
+/// How long to wait for the agents of other nodes to report that they should have the model: they share the work.
 const JOIN_DELAY: Duration = Duration::from_secs(2);
 
-/// What jobs share.
+/// The resources that jobs share.
 pub(super) struct Tools {
     pub(super) client: Client,
     pub(super) downloader: Downloader,
-    /// The namespace of the agents: that of the Secrets of ClusterBaseModels.
+    /// The namespace of the agents, which has the Secrets of ClusterBaseModels.
     pub(super) namespace: String,
-    /// Whether every byte of what is on the disk is read when the agent starts.
+    /// Whether every stored byte is verified at the agent's start.
     pub(super) verifies_fully: bool,
-    /// Whether sources of ClusterBaseModels without a Secret are read by the agent's own identity.
+    /// Whether sources of ClusterBaseModels without a Secret are read with the agent's own identity.
     pub(super) ambient: bool,
-    /// The agents of other nodes, if models are exchanged with them.
+    /// The exchange with the agents of other nodes, if enabled.
     pub(super) exchange: Option<Arc<Exchange>>,
 }
 
-/// What is noted on the disk of a model, for the agent that starts next.
+/// A note on the disk about a model, for the agent's next start.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub(super) struct Note {
-    /// The uid of the model that has downloaded it last.
+    /// The uid of the model that was last downloaded here.
     pub(super) uid: String,
-    /// What it was downloaded from; none before it is complete.
+    /// The origin of the download; none before it is complete.
     pub(super) origin: Option<String>,
-    /// Whether it stays if the model is deleted.
+    /// Whether the files stay if the model is deleted.
     pub(super) kept: bool,
 }
 
@@ -60,7 +60,7 @@ impl Note {
     }
 }
 
-/// What a model is downloaded from: if it is another, it is downloaded again.
+/// The origin of a model: if it changes, the model is downloaded again.
 pub(super) fn origin(model: &ModelObject) -> String {
     let ModelObject { namespace, storage, refresh, .. } = model;
     Digest::hash(json!([namespace, storage.storage_uri, storage.key, storage.parameters, refresh]).to_string().as_bytes()).hex()
@@ -69,11 +69,11 @@ pub(super) fn origin(model: &ModelObject) -> String {
 /// A model that is on the node.
 #[derive(Debug)]
 pub(super) struct Brought {
-    /// What its files say.
+    /// The facts in its files.
     pub(super) facts: Option<Box<RawValue>>,
-    /// Why they say nothing.
+    /// Why there are no facts.
     pub(super) message: Option<String>,
-    /// What was downloaded, if anything had to be.
+    /// The result of the download, if one was needed.
     pub(super) outcome: Option<Outcome>,
 }
 
@@ -84,14 +84,14 @@ pub(super) struct Failure {
     pub(super) remedy: Remedy,
 }
 
-/// What helps against a failure.
+/// The remedy for a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Remedy {
-    /// Somebody has to do something; or it passes.
+    /// A user's action; or the failure is transient.
     Somebody,
-    /// Space on the disk.
+    /// More space on the disk.
     Space,
-    /// That an earlier job for the folder ends.
+    /// The end of an earlier job for the folder.
     Moment,
 }
 
@@ -112,7 +112,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Downloads a model to a folder, unless it is there. `watcher` is set once there is something to watch.
+/// Downloads a model to a folder, unless it is there. `watcher` is set once there is progress to watch.
 pub(super) async fn download(
     tools: Arc<Tools>,
     model: ModelObject,
@@ -148,7 +148,7 @@ pub(super) async fn download(
     Ok(Brought { facts, message, outcome })
 }
 
-/// Looks for a folder that somebody else fills.
+/// Looks for a folder that others fill.
 pub(super) async fn find(model: ModelObject, folder: PathBuf) -> Result<Brought, Failure> {
     match tokio::fs::metadata(&folder).await {
         Ok(found) if found.is_dir() => {}
@@ -162,7 +162,7 @@ pub(super) async fn find(model: ModelObject, folder: PathBuf) -> Result<Brought,
     Ok(Brought { facts, message, outcome: None })
 }
 
-/// Whether what a path leads to is as it was written.
+/// Whether the files at a path are as they were written.
 async fn is_intact(tools: &Tools, folder: &Path) -> Result<bool, Failure> {
     let Some(verification) = tools.downloader.verify(folder, tools.verifies_fully).await? else { return Ok(false) };
     for damage in verification.damage.iter().take(1) {
@@ -172,7 +172,7 @@ async fn is_intact(tools: &Tools, folder: &Path) -> Result<bool, Failure> {
     Ok(verification.is_intact())
 }
 
-/// How to get at a model's source.
+/// The access to a model's source.
 async fn access(tools: &Tools, model: &ModelObject) -> Result<Access, Failure> {
     let parameters = model.storage.parameters.clone();
     let Some(key) = model.storage.key.as_deref().filter(|key| !key.is_empty()) else {
@@ -204,7 +204,7 @@ async fn access(tools: &Tools, model: &ModelObject) -> Result<Access, Failure> {
     Ok(Access::new(parameters, entries))
 }
 
-/// What the files say, as JSON; or why they say nothing.
+/// The facts in the files, as JSON, or why there are none.
 async fn read(model: &ModelObject, folder: PathBuf) -> (Option<Box<RawValue>>, Option<String>) {
     if model.skips_parsing {
         return (None, None);

@@ -1,4 +1,4 @@
-//! The agent's metrics, under the names that those of OME's agent have.
+//! The agent's metrics, under the same names as those of OME's agent.
 
 use pointsman_core::model_nodes::assignment::ModelObject;
 use pointsman_download::Outcome;
@@ -9,7 +9,7 @@ use prometheus_client::{
 
 type Labels = [(&'static str, String); 3];
 
-/// What is counted where it happens. Models that have gone keep their series until the agent ends.
+/// The metrics that are counted as events happen. Models that are gone keep their series until the agent ends.
 #[derive(Debug, Default)]
 pub struct Counts {
     successes: Family<Labels, Counter>,
@@ -32,7 +32,7 @@ impl Counts {
         self.failures.get_or_create(&labels(model)).inc();
     }
 
-    /// Registers them.
+    /// Registers the metrics.
     pub fn register(&self, registry: &mut Registry) {
         let families = [
             ("model_agent_downloads_success", "Models that were downloaded.", &self.successes),

@@ -1,7 +1,7 @@
-//! `pointsman model-agent`: brings the models to a node that it is to hold, removes those that nobody wants any more, and reports both.
+//! `pointsman model-agent`: downloads the models that a node should have, removes those that are no longer needed, and reports both.
 //!
-//! One task decides and writes; downloads and removals are jobs of their own, which it starts and whose ends it hears of. What to do is worked
-//! out from the watches and from what is on the disk, so an agent that starts anew goes on where another has ended.
+//! One task decides and writes; downloads and removals are separate jobs, which it starts and whose ends it handles. Its decisions follow
+//! from the watches and the disk, so a restarted agent continues where it ended.
 
 mod bring;
 mod counts;
@@ -45,39 +45,39 @@ use tokio::{
     time::sleep_until,
 };
 
-/// How long to wait after something that failed, unless it has a delay of its own.
+/// The delay after a failure that has no delay of its own.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// How an agent works.
+/// The settings of an agent.
 #[derive(Debug)]
 pub struct Settings {
     /// The node that it runs on.
     pub node: String,
     /// The namespace of its report.
     pub namespace: String,
-    /// The folder of the node below which it writes, as models name it.
+    /// The folder of the node below which the agent writes, as models name it.
     pub root: PathBuf,
-    /// Where the agent sees that folder.
+    /// The path at which the agent sees that folder.
     pub mount: PathBuf,
-    /// Where other agents are answered, and the address at which they reach that.
+    /// The listener for other agents, and the address at which they reach it.
     pub peers: Option<(TcpListener, SocketAddr)>,
-    /// What downloads may use.
+    /// The limits of downloads.
     pub limits: Limits,
-    /// How many models are downloaded at once.
+    /// The maximum number of models that are downloaded at once.
     pub parallel_models: usize,
-    /// How long files stay that no model wants any more.
+    /// How long files stay that no model needs any more.
     pub retention: Duration,
-    /// How long to wait after the first failure of a model.
+    /// The delay after the first failure of a model.
     pub retry_delay: Duration,
-    /// How often the progress of downloads is reported.
+    /// The interval of progress reports of downloads.
     pub progress_interval: Duration,
-    /// Whether every byte of what is on the disk is read when the agent starts.
+    /// Whether every stored byte is verified at the agent's start.
     pub verifies_fully: bool,
-    /// Whether sources of ClusterBaseModels without a Secret are read by the agent's own identity.
+    /// Whether sources of ClusterBaseModels without a Secret are read with the agent's own identity.
     pub ambient: bool,
 }
 
-/// What a job was for.
+/// The purpose of a job.
 #[derive(Debug)]
 enum Work {
     /// A model, by its key.
@@ -85,7 +85,7 @@ enum Work {
     Removal,
 }
 
-/// What a job ends with.
+/// The result of a job.
 #[derive(Debug)]
 enum Done {
     Model(Box<Result<Brought, Failure>>),
@@ -98,39 +98,39 @@ struct Agent {
     stores: Watched<Seen>,
     models: Models,
     jobs: JoinSet<Done>,
-    /// What each job is for, and its folder.
+    /// The purpose of each job, and its folder.
     work: HashMap<Id, (Work, PathBuf)>,
-    /// What is on the disk; none if that isn't known.
+    /// The stored models; none if they aren't known.
     stored: Option<Vec<StoredModel>>,
     retention: Retention,
-    /// The paths whose removal has failed: why, and when to try again.
+    /// The paths whose removal has failed: the reason, and when to retry.
     blocked: BTreeMap<PathBuf, (String, Instant)>,
     reporter: Reporter,
     counts: Arc<Counts>,
-    /// What is complained about.
+    /// The current problem, if any.
     obstacle: watch::Sender<Option<String>>,
     /// When the progress is read again.
     progress_at: Option<Instant>,
-    /// When something is tried again that has failed.
+    /// When failed work is retried.
     retry_at: Option<Instant>,
 }
 
-/// Why an agent can't begin.
+/// Why an agent can't start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The folder isn't one in which it can write.
+    /// The agent can't write in the folder.
     #[error(transparent)]
     Root(#[from] pointsman_download::Error),
-    /// It can't be known to other agents.
+    /// Other agents can't identify it.
     #[error("exchanging models with other agents: {0}")]
     Peers(#[from] peers::IdentityError),
 }
 
-/// Works until it is dropped. `obstacle` says what keeps it from that, if anything.
+/// Works until it is dropped. `obstacle` has the reason why it can't work, if any.
 ///
 /// # Errors
 ///
-/// If the folder for models can't be used, or no certificate be made.
+/// Fails if the folder for models can't be used, or no certificate can be generated.
 pub async fn run(
     client: Client,
     mut settings: Settings,
@@ -186,7 +186,7 @@ impl Agent {
                 }
             };
             tokio::select! {
-                // The sender is in the stores, so it isn't gone.
+                // The stores own the sender, so it exists.
                 _ = changed.changed() => {}
                 Some(done) = self.jobs.join_next_with_id() => self.note_end(done),
                 () = wait => {}
@@ -194,7 +194,7 @@ impl Agent {
         }
     }
 
-    /// Whether the models and the node are known. What isn't known must not count as absent.
+    /// Whether the models and the node are known. An unknown object must not seem absent.
     fn is_known(&self) -> bool {
         let seen = self.stores.lock();
         let why = match seen.obstacle() {
@@ -209,7 +209,7 @@ impl Agent {
         why.is_none()
     }
 
-    /// Does what is to be done now. Returns when to look again, if nothing happens before.
+    /// Does the work that is due now. Returns the time of the next work, unless an event comes first.
     async fn work(&mut self) -> Option<Instant> {
         let now = Instant::now();
         if self.retry_at.is_some_and(|at| at <= now) {
@@ -243,7 +243,7 @@ impl Agent {
         [next_job, next_removal, self.progress_at, self.retry_at].into_iter().flatten().min()
     }
 
-    /// Takes over what the node is to hold. Returns the models that are being deleted, and whose files are still there.
+    /// Updates the models that the node should have. Returns those that are being deleted and whose files still exist.
     async fn assign(&mut self, node: &OwnNode) -> Vec<LeavingModel> {
         let root = self.settings.root.to_string_lossy();
         let (assignments, deleting) = {
@@ -285,7 +285,7 @@ impl Agent {
         leaving
     }
 
-    /// Where the agent sees a folder of the node.
+    /// The path at which the agent sees a folder of the node.
     fn mounted(&self, folder: &str) -> PathBuf {
         let path = Path::new(folder);
         path.strip_prefix(&self.settings.root).map_or_else(|_| path.to_owned(), |below| self.settings.mount.join(below))
@@ -298,7 +298,7 @@ impl Agent {
         assignment
     }
 
-    /// Starts what may be started. Returns when the next may be.
+    /// Starts the jobs that may start. Returns the time of the next one.
     fn start_jobs(&mut self, now: Instant) -> Option<Instant> {
         let busy: BTreeSet<PathBuf> = self.work.values().map(|(_, folder)| folder.clone()).collect();
         let (orders, next) = self.models.due(self.settings.parallel_models, busy, now);
@@ -318,13 +318,13 @@ impl Agent {
         next
     }
 
-    /// Removes what nobody wants any more. Returns when more may be due.
+    /// Removes files that are no longer needed. Returns the time of the next removal.
     fn remove(&mut self, node: &OwnNode, leaving: &[LeavingModel], now: Instant) -> Option<Instant> {
         if self.stores.lock().has_unreadable() {
             return None;
         }
         let stored = self.stored.as_deref().unwrap_or_default();
-        // Pods may come until the label is gone.
+        // Pods may still arrive until the label is gone.
         let may_go = |left: &&LeavingModel| !node.labels.contains_key(&node_label(&left.model.namespace, &left.model.name));
         let wishes = Wishes {
             wanted: self.models.folders(),
@@ -358,7 +358,7 @@ impl Agent {
         next
     }
 
-    /// Takes the end of a job.
+    /// Handles the end of a job.
     fn note_end(&mut self, done: Result<(Id, Done), JoinError>) {
         let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some((work, folder)) = self.work.remove(&id) else { return };
@@ -387,7 +387,7 @@ impl Agent {
         }
     }
 
-    /// Reads the progress of downloads, now and then.
+    /// Reads the progress of downloads at intervals.
     fn note_progress(&mut self, now: Instant) {
         if !self.models.is_downloading() {
             self.progress_at = None;
@@ -397,7 +397,7 @@ impl Agent {
         }
     }
 
-    /// What the cluster is to have.
+    /// The desired report in the cluster.
     fn desired(&self, leaving: &[LeavingModel]) -> Desired {
         let mut desired = Desired::default();
         for (key, model, report) in self.models.reports() {

@@ -1,4 +1,4 @@
-//! The models that the node is to hold, and how far each is. Pure: jobs are started and end elsewhere.
+//! The models that the node should have, and their progress. Pure: jobs start and end elsewhere.
 
 use super::{
     bring::{Brought, Failure, Remedy, origin},
@@ -20,22 +20,22 @@ use std::{
 };
 use tokio::task::{AbortHandle, Id};
 
-/// How many models a node holds: their reports share a ConfigMap, which may have 1 MiB.
+/// The maximum number of models on a node: their reports share a ConfigMap of at most 1 MiB.
 const MAX_MODELS: usize = 256;
 
-/// How long a message may be.
+/// The maximum length of a message.
 const MAX_MESSAGE: usize = 1000;
 
-/// The longest delay after failures.
+/// The maximum delay after failures.
 const MAX_DELAY: Duration = Duration::from_mins(15);
 
-/// How soon to try again if that takes only a moment.
+/// The delay before a retry if the cause takes only a moment.
 const SHORT_DELAY: Duration = Duration::from_millis(500);
 
-/// How often to look for a folder that somebody else fills.
+/// The interval of checks for a folder that others fill.
 const FIND_INTERVAL: Duration = Duration::from_mins(1);
 
-/// A model that is being deleted, and whose files are still there.
+/// A model that is being deleted and whose files still exist.
 #[derive(Debug)]
 pub(super) struct LeavingModel {
     pub(super) model: ModelObject,
@@ -51,15 +51,15 @@ pub(super) struct Order {
     pub(super) is_download: bool,
 }
 
-/// A model that the node is to hold.
+/// A model that the node should have.
 #[derive(Debug)]
 struct Held {
     assignment: Assignment,
-    /// That it is there.
+    /// Set if it is there.
     ready: Option<Ready>,
-    /// Why it isn't.
+    /// Why it isn't there.
     failure: Option<String>,
-    /// How often it has failed since it was there.
+    /// The number of failures since it was last there.
     failures: u32,
     job: Job,
     progress: Option<DownloadProgress>,
@@ -71,11 +71,11 @@ struct Ready {
     message: Option<String>,
 }
 
-/// What is done for a model.
+/// The job of a model.
 #[derive(Debug)]
 enum Job {
     None,
-    /// It is to begin, at a time or as soon as it can.
+    /// It should start, at this time or as soon as possible.
     Due(Option<Instant>),
     Running {
         handle: AbortHandle,
@@ -91,13 +91,13 @@ impl Drop for Job {
     }
 }
 
-/// All of them.
+/// All models of the node.
 #[derive(Debug)]
 pub(super) struct Models {
-    /// How long to wait after the first failure of a model; the delay doubles with each.
+    /// The delay after the first failure of a model; it doubles with each failure.
     retry_delay: Duration,
     held: BTreeMap<String, Held>,
-    /// Their keys, the first to be downloaded first.
+    /// The models' keys, in the order of their downloads.
     order: Vec<String>,
 }
 
@@ -112,7 +112,7 @@ impl Held {
         held
     }
 
-    /// Its folder, and whether it is downloaded to it.
+    /// The model's folder, and whether the model is downloaded to it.
     fn folder(&self) -> Option<(&str, bool)> {
         match &self.assignment.task {
             Task::Download(folder) => Some((folder, true)),
@@ -148,7 +148,7 @@ impl Held {
                 report.status = NodeState::Ready;
                 (report.config, report.message) = (facts.clone(), message.clone());
             }
-            // A further attempt that gets somewhere is worth more than why the last one failed.
+            // The progress of a retry is more useful than the reason of the last failure.
             (None, Some(failure), None) => (report.status, report.message) = (NodeState::Failed, Some(failure.clone())),
             (None, _, Some(progress)) => (report.status, report.progress) = (NodeState::Updating, Some(progress.clone())),
             (None, None, None) => {
@@ -171,7 +171,7 @@ fn shorten(message: &mut Option<String>) {
     }
 }
 
-/// What is reported of a model that is being deleted.
+/// The report on a model that is being deleted.
 pub(super) fn leaving_report(model: &ModelObject, status: NodeState, message: String) -> (String, ModelReport) {
     let mut report = ModelReport { name: model.name.clone(), status, message: Some(message), ..ModelReport::default() };
     shorten(&mut report.message);
@@ -183,8 +183,8 @@ impl Models {
         Self { retry_delay, held: BTreeMap::new(), order: Vec::new() }
     }
 
-    /// Takes what the node is to hold. Jobs of models that it isn't to hold any more, or from elsewhere, end. Returns the folders of models whose
-    /// files are now to stay after their deletion, or no longer.
+    /// Updates the models that the node should have. The jobs of removed or changed models end. Returns the folders of models whose files
+    /// should now stay after their deletion, or no longer.
     pub(super) fn take(&mut self, assignments: Vec<Assignment>) -> Vec<(PathBuf, ModelObject)> {
         let mut before = std::mem::take(&mut self.held);
         let mut changed = Vec::new();
@@ -225,8 +225,8 @@ impl Models {
         })
     }
 
-    /// The jobs that may start now, and when the next may. `most` is how many models are downloaded at once, and nothing is begun in `busy`
-    /// folders.
+    /// The jobs that may start now, and the time of the next one. `most` is the maximum number of concurrent downloads, and no job starts
+    /// in `busy` folders.
     pub(super) fn due(&self, most: usize, mut busy: BTreeSet<PathBuf>, now: Instant) -> (Vec<Order>, Option<Instant>) {
         let mut free = most.saturating_sub(self.held.values().filter(|held| held.is_downloading()).count());
         let (mut orders, mut next): (Vec<Order>, Option<Instant>) = (Vec::new(), None);
@@ -247,14 +247,14 @@ impl Models {
         (orders, next)
     }
 
-    /// Takes it that a job has started.
+    /// Records the start of a job.
     pub(super) fn started(&mut self, key: &str, handle: AbortHandle, watcher: Arc<OnceLock<Watcher>>) {
         if let Some(held) = self.held.get_mut(key) {
             held.job = Job::Running { handle, watcher };
         }
     }
 
-    /// Takes the end of a job. Returns whether it can go on as soon as what nobody wants is removed; `frees` says whether there is such.
+    /// Handles the end of a job. Returns whether the model can continue once unneeded files are removed; `frees` is whether there are any.
     pub(super) fn ended(
         &mut self,
         key: &str,
@@ -264,7 +264,7 @@ impl Models {
         now: Instant,
         counts: &Counts,
     ) -> bool {
-        // Another one may have begun since.
+        // Another job may have started since.
         let is_current = |held: &&mut Held| matches!(&held.job, Job::Running { handle, .. } if handle.id() == job);
         let Some(held) = self.held.get_mut(key).filter(is_current) else { return false };
         held.progress = None;
@@ -316,7 +316,7 @@ impl Models {
         self.held.values().any(Held::is_downloading)
     }
 
-    /// Reads how far downloads are.
+    /// Reads the progress of downloads.
     pub(super) fn note_progress(&mut self) {
         for held in self.held.values_mut() {
             let progress = held.watcher().map(Watcher::progress);
@@ -335,7 +335,7 @@ impl Models {
         }
     }
 
-    /// What is reported of each, with its key.
+    /// The report on each model, with its key.
     pub(super) fn reports(&self) -> impl Iterator<Item = (&str, &ModelObject, ModelReport)> {
         self.held.iter().map(|(key, held)| (&**key, &held.assignment.model, held.report()))
     }

@@ -1,4 +1,4 @@
-//! What an agent reports: the ConfigMap of its node, and the node's labels.
+//! An agent's report: the ConfigMap of its node, and the node's labels.
 
 use super::{
     peers::PEER,
@@ -19,16 +19,16 @@ use pointsman_core::model_nodes::{
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The field manager of what an agent writes.
+/// The field manager of an agent's writes.
 const MANAGER: &str = "pointsman/model-agent";
 
 /// The label of the ConfigMap with the node's name, as OME's agents set it.
 const NODE: &str = "node";
 
-/// What is to be in the cluster.
+/// The desired report in the cluster.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Desired {
-    /// By the models' keys.
+    /// The data, by the models' keys.
     pub(super) data: BTreeMap<String, String>,
     /// The labels of the node.
     pub(super) labels: BTreeMap<String, NodeState>,
@@ -39,16 +39,16 @@ pub(super) struct Reporter {
     pub(super) client: Client,
     pub(super) node: String,
     pub(super) namespace: String,
-    /// The version that was replaced last: what follows it comes by the watch.
+    /// The version that was replaced last: the watch will bring its successor.
     pub(super) replaced: Option<String>,
-    /// How other agents reach this one.
+    /// The address of this agent, for other agents.
     pub(super) peer: Option<String>,
 }
 
 impl Reporter {
-    /// Makes the cluster have what is to be there. Writes nothing if it has.
+    /// Brings the cluster to the desired report. Writes nothing if it is up to date.
     pub(super) async fn write(&mut self, node: &OwnNode, live: Option<&LiveReport>, desired: &Desired) -> kube::Result<()> {
-        // First that pods may no longer come, last that they may.
+        // First the labels that keep pods away, last those that admit them.
         let changes = label_changes(&node.labels, &desired.labels);
         let (gone, here): (serde_json::Map<String, Value>, _) = changes.into_iter().partition(|(_, word)| word != NodeState::Ready.word());
         self.set_labels(node, gone).await?;
@@ -92,7 +92,7 @@ impl Reporter {
             && has(&live.annotations, &self.annotations())
     }
 
-    /// Those of the node are there too: by them the agents of other nodes find this one.
+    /// The labels of the ConfigMap. They include the node's, by which other agents find this one.
     fn labels(&self, desired: &Desired) -> BTreeMap<String, String> {
         let own = [(CONFIG_MAP, "true".to_owned()), (NODE, self.node.clone())].map(|(key, value)| (key.to_owned(), value));
         own.into_iter().chain(desired.labels.iter().map(|(label, state)| (label.clone(), state.word().to_owned()))).collect()
@@ -104,7 +104,7 @@ impl Reporter {
     }
 
     fn map(&self, node: &OwnNode, desired: &Desired, live: Option<&LiveReport>) -> ConfigMap {
-        // What others have put onto it stays.
+        // Labels and annotations of others stay.
         let with = |there: Option<&BTreeMap<String, String>>, own: BTreeMap<String, String>| -> BTreeMap<String, String> {
             let there = there.into_iter().flatten().filter(|(key, _)| !is_node_label(key));
             there.map(|(key, value)| (key.clone(), value.clone())).chain(own).collect()
@@ -115,7 +115,7 @@ impl Reporter {
                 namespace: Some(self.namespace.clone()),
                 labels: Some(with(live.map(|live| &live.labels), self.labels(desired))),
                 annotations: Some(with(live.map(|live| &live.annotations), self.annotations())),
-                // It goes with the node.
+                // It is deleted with the node.
                 owner_references: Some(vec![OwnerReference {
                     api_version: "v1".to_owned(),
                     kind: "Node".to_owned(),
@@ -132,7 +132,7 @@ impl Reporter {
     }
 }
 
-/// What to change of a node's labels; null is for one that is to go. Labels of models that an earlier agent has left go too.
+/// The changes of a node's labels; null removes one. Model labels from an earlier agent are also removed.
 fn label_changes(there: &BTreeMap<String, String>, desired: &BTreeMap<String, NodeState>) -> serde_json::Map<String, Value> {
     let set = desired.iter().filter(|(label, state)| there.get(*label).map(String::as_str) != Some(state.word()));
     let set = set.map(|(label, state)| (label.clone(), state.word().into()));

@@ -1,5 +1,5 @@
-//! What may be removed from the disk, and when: what no model wants any more stays for a while, since pods may run with it and a node's label may
-//! come back.
+//! When files may be removed: files that no model needs any more stay for a while, because pods may use them and a node's label may come
+//! back.
 
 use pointsman_download::StoredModel;
 use std::{
@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What is removed at once.
+/// Files that are removed together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Removal {
-    /// All that there is of a path.
+    /// Everything at a path.
     Model(PathBuf),
-    /// The versions of a path to which it doesn't lead any more, but these.
+    /// The versions of a path to which it no longer leads, except for these.
     Versions { path: PathBuf, retained: BTreeSet<String> },
 }
 
@@ -25,18 +25,18 @@ impl Removal {
     }
 }
 
-/// Who wants what of the disk.
+/// The use of the paths on the disk.
 #[derive(Debug, Default)]
 pub(super) struct Wishes {
-    /// The paths that models want.
+    /// The paths that models need.
     pub(super) wanted: BTreeSet<PathBuf>,
-    /// Those whose model is being deleted, which nobody else wants.
+    /// The paths of models that are being deleted, which no other model needs.
     pub(super) deleted: BTreeSet<PathBuf>,
-    /// Those that stay although nobody wants them.
+    /// The paths that stay even if no model needs them.
     pub(super) kept: BTreeSet<PathBuf>,
 }
 
-/// Since when each path, and each version of one, has been unwanted.
+/// Since when each path, and each version of one, has not been needed.
 #[derive(Debug, Default)]
 pub(super) struct Retention {
     since: BTreeMap<(PathBuf, Option<String>), Instant>,
@@ -44,17 +44,17 @@ pub(super) struct Retention {
 }
 
 impl Retention {
-    /// Whether something is there that nobody wants.
+    /// Whether there are files that no model needs.
     pub(super) fn is_any(&self) -> bool {
         !self.since.is_empty()
     }
 
-    /// Doesn't wait any longer with what is unwanted now: its space is needed.
+    /// Ends the wait for files that aren't needed now: their space is needed.
     pub(super) fn expire(&mut self) {
         self.expired = true;
     }
 
-    /// What is to be removed now, and when to ask again.
+    /// The removals that are due now, and the time of the next one.
     pub(super) fn due(
         &mut self,
         stored: &[StoredModel],

@@ -1,4 +1,4 @@
-//! What an agent watches: its node, the models, and its own report.
+//! An agent's watches: its node, the models, and its own report.
 
 use crate::watch::{
     seen::ObjectText,
@@ -13,7 +13,7 @@ use pointsman_core::{
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Node,
@@ -37,33 +37,33 @@ impl StoreKind for Kind {
     }
 }
 
-/// The node, as far as it matters here.
+/// The node's fields that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct OwnNode {
     pub(super) uid: String,
     pub(super) labels: BTreeMap<String, String>,
 }
 
-/// The report, as it is in the cluster.
+/// The report in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LiveReport {
     pub(super) version: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
-    /// The uid of the node to which it belongs.
+    /// The uid of its owner, the node.
     pub(super) owner: Option<String>,
     pub(super) data: BTreeMap<String, String>,
 }
 
-/// What the watches have seen.
+/// The objects from the watches.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
-    /// The name of the node, and of the report.
+    /// The name of the node and of the report.
     own: String,
     pub(super) node: Option<OwnNode>,
     pub(super) report: Option<LiveReport>,
     models: BTreeMap<(Kind, Name), ModelObject>,
-    /// The models that can't be read: what they want is unknown.
+    /// The models that can't be parsed: the files they need are unknown.
     unreadable: BTreeSet<(Kind, Name)>,
     unlisted: Unlisted<Kind>,
 }
@@ -73,12 +73,12 @@ impl Seen {
         self.models.values()
     }
 
-    /// What keeps everything from being known, if anything.
+    /// The reason why something isn't known, if any.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
         self.unlisted.obstacle()
     }
 
-    /// Whether a model couldn't be read. Its files must not count as unwanted.
+    /// Whether a model couldn't be parsed. Its files must not seem unneeded.
     pub(super) fn has_unreadable(&self) -> bool {
         !self.unreadable.is_empty()
     }
@@ -147,7 +147,7 @@ impl Store for Seen {
     }
 }
 
-/// Begins to watch, as the agent of a node whose reports are in `namespace`.
+/// Starts the watches of the agent of a node; reports are in `namespace`.
 pub(super) fn start(client: &Client, node: &str, namespace: &str) -> Watched<Seen> {
     let kinds = [Kind::Node, Kind::ClusterBaseModels, Kind::BaseModels, Kind::Report];
     let mut watched = Watched::new(Seen { own: node.to_owned(), unlisted: Unlisted::new(kinds), ..Seen::default() });

@@ -1,4 +1,4 @@
-//! Chooses, by the policies at scheduling-scoring, the nodes of models that only some nodes are to hold. Nodes and pods are watched for that only
+//! Chooses the nodes of models that only some nodes should have, with the policies at scheduling-scoring. Nodes and pods are watched only
 //! while there is such a model.
 
 use super::stores::missing_role;
@@ -22,7 +22,7 @@ use std::{
     time::Instant,
 };
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     Nodes,
@@ -42,7 +42,7 @@ impl StoreKind for Kind {
     }
 }
 
-/// What the watches have seen.
+/// The objects from the watches.
 #[derive(Debug, Default)]
 struct Seen {
     view: ClusterView,
@@ -78,34 +78,34 @@ impl Store for Seen {
     }
 }
 
-/// What chooses nodes.
+/// Chooses nodes.
 #[derive(Default)]
 pub(super) struct Copying {
     watched: Option<Watched<Seen>>,
-    /// The models that only some nodes are to hold.
+    /// The models that only some nodes should have.
     models: BTreeSet<ObjectKey>,
-    /// Why no nodes could be chosen for these.
+    /// Why no nodes could be chosen for these models.
     failures: BTreeMap<ObjectKey, String>,
-    /// When the questions of this round have begun.
+    /// When the policy calls of this round began.
     asked_at: Option<Instant>,
 }
 
-/// What came of choosing.
+/// The chosen nodes.
 #[derive(Debug, Default)]
 pub(super) struct Choice {
-    /// The nodes that hold it then: those that stay, and those that are chosen.
+    /// The nodes that should have the model: those that stay, and new ones.
     pub(super) nodes: BTreeSet<String>,
-    /// Whether there may be more soon, although nothing of the model or the nodes changes.
+    /// Whether another round may choose more, even without a change of the model or the nodes.
     pub(super) is_unfinished: bool,
 }
 
 impl Copying {
-    /// Begins a round: the time for questions runs anew.
+    /// Starts a round, with a new time limit for policy calls.
     pub(super) fn begin(&mut self) {
         self.asked_at = None;
     }
 
-    /// Takes it that a model is to be on all nodes that it selects, or is gone. Without another one, nothing is watched any more.
+    /// Removes a model that is gone or should be on all selected nodes. If it was the last, the watches end.
     pub(super) fn remove(&mut self, key: &ObjectKey) {
         self.failures.remove(key);
         if self.models.remove(key) && self.models.is_empty() {
@@ -118,8 +118,8 @@ impl Copying {
         self.failures.get(key).map(String::as_str)
     }
 
-    /// Chooses the nodes that a model lacks. `limited` says whether the host serves some namespaces only: then pods of others aren't known, and
-    /// nodes count as empty.
+    /// Chooses the missing nodes of a model. `limited` means that the host serves only some namespaces: the pods of others aren't known,
+    /// and nodes seem empty.
     pub(super) fn choose(
         &mut self,
         (client, limited): (&Client, bool),
@@ -158,7 +158,7 @@ impl Copying {
         Choice { nodes: kept.nodes.into_iter().chain(nodes).collect(), is_unfinished }
     }
 
-    /// Notes why nodes can't be chosen for a model, and logs it once.
+    /// Records why nodes can't be chosen for a model, and logs it once.
     fn note(&mut self, key: &ObjectKey, why: Option<String>) {
         match why {
             None => _ = self.failures.remove(key),
@@ -172,7 +172,7 @@ impl Copying {
     }
 }
 
-/// Begins to watch.
+/// Starts the watches.
 fn start(client: &Client, limited: bool) -> Watched<Seen> {
     let kinds: &[Kind] = if limited { &[Kind::Nodes] } else { &[Kind::Nodes, Kind::Pods] };
     let mut watched = Watched::new(Seen { unlisted: Unlisted::new(kinds.iter().copied()), ..Seen::default() });

@@ -1,5 +1,5 @@
-//! The Jobs that inspect models on claims, and their pods: what the watches have seen of them, and what is written of them. Only the leader
-//! watches them.
+//! The Jobs that inspect models on PersistentVolumeClaims, and their pods: their state from the watches, and their creation and deletion.
+//! Only the leader watches them.
 
 use super::send::is_outdated;
 use crate::{
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The field manager of these Jobs.
 const MANAGER: &str = "pointsman/model-inspection";
 
-/// What is watched, in each of the namespaces of a host that serves only some.
+/// The watched kinds, in each of the namespaces of a host that serves only some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Jobs(usize),
@@ -52,7 +52,7 @@ impl StoreKind for Kind {
     }
 }
 
-/// What the watches have seen, by the models' keys.
+/// The objects from the watches, by the models' keys.
 #[derive(Debug, Default)]
 pub(super) struct Inspections {
     keys: BTreeMap<(Kind, Name), String>,
@@ -62,7 +62,7 @@ pub(super) struct Inspections {
     unlisted: Unlisted<Kind>,
 }
 
-/// What was read, with its model's key.
+/// Parses an object, with its model's key.
 fn read<K, T>(text: &str, read: impl Fn(&K) -> Option<T>) -> Option<(String, T)>
 where
     K: DeserializeOwned + ResourceExt,
@@ -71,7 +71,7 @@ where
     Some((model_key(object.meta())?.to_owned(), read(&object)?))
 }
 
-/// Puts one where it belongs. Returns whether it is another one than before.
+/// Stores an object. Returns whether it has changed.
 fn put<T: PartialEq>(known: &mut BTreeMap<String, BTreeMap<Name, T>>, key: &str, name: &Name, new: T) -> bool {
     let known = known.entry(key.to_owned()).or_default();
     let is_other = known.get(name) != Some(&new);
@@ -130,17 +130,17 @@ impl Store for Inspections {
 }
 
 impl Inspections {
-    /// The keys of the models about which something has changed since this was asked last.
+    /// Takes the keys of the models whose objects have changed.
     pub(super) fn take_changed(&mut self) -> BTreeSet<String> {
         std::mem::take(&mut self.changed)
     }
 
-    /// What keeps Jobs and pods from being known.
+    /// The reason why Jobs and pods aren't known, if any.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
         self.unlisted.obstacle()
     }
 
-    /// What follows for a model on a claim.
+    /// The outcome of the inspection of a model on a claim.
     pub(super) fn outcome(&self, live: &LiveModel, key: &str, image: Result<&str, &str>, refusal: Option<&str>) -> Outcome {
         let place = match StorageUri::parse(&live.object.storage.storage_uri) {
             Ok(StorageUri::Pvc { namespace, name, path }) => Ok(ClaimPath { namespace, claim: name, path }),
@@ -151,18 +151,18 @@ impl Inspections {
         Inspection { live, key, place, image, refusal, jobs: self.jobs(key).collect(), pods }.outcome()
     }
 
-    /// The Jobs about a model.
+    /// The Jobs of a model.
     fn jobs(&self, key: &str) -> impl Iterator<Item = &InspectionJob> {
         self.jobs.get(key).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// What to do for a model that isn't inspected any more.
+    /// The steps for a model that is no longer inspected.
     pub(super) fn leftovers(&self, model: &ModelObject, key: &str) -> Vec<Step> {
         deletions(model, self.jobs(key))
     }
 }
 
-/// Begins to watch, in all namespaces if none are given.
+/// Starts the watches, in all namespaces if none are given.
 pub(super) fn start(client: &Client, namespaces: &BTreeSet<String>) -> Watched<Inspections> {
     let limits: Vec<Option<&str>> =
         if namespaces.is_empty() { vec![None] } else { namespaces.iter().map(|namespace| Some(&**namespace)).collect() };
@@ -184,7 +184,7 @@ pub(super) fn start(client: &Client, namespaces: &BTreeSet<String>) -> Watched<I
     watched
 }
 
-/// Takes a step. Returns what came of creating a Job, if that is the step: why it can't be created.
+/// Executes a step. If it creates a Job, returns the result: why the Job can't be created, if so.
 pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<Result<(), String>>> {
     let jobs = |namespace: &str| -> Api<DynamicObject> { Api::namespaced_with(client.clone(), namespace, &JOB.api_resource()) };
     match step {
@@ -196,7 +196,7 @@ pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<Res
             let params = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
             match jobs(&namespace).create(&params, &job).await {
                 Ok(_) => Ok(Some(Ok(()))),
-                // The watch hasn't brought it yet, or never brings it.
+                // The watch hasn't brought it yet, or never will.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => {
                     let known = jobs(&namespace).get_metadata_opt(&name).await?;
                     let is_ours = |known: &PartialObjectMeta<DynamicObject>| {
@@ -215,7 +215,7 @@ pub(super) async fn take(client: &Client, step: Step) -> kube::Result<Option<Res
             let preconditions = Some(Preconditions { uid: Some(job.uid), resource_version: None });
             let params = DeleteParams { preconditions, ..DeleteParams::background() };
             match jobs(&job.namespace).delete(&job.name, &params).await {
-                // It is gone, or another one of the name is there: the watch brings that.
+                // It is gone, or another object has its name: the watch reports that.
                 Err(error) if is_outdated(&error) => Ok(None),
                 answer => answer.map(|_| None),
             }

@@ -1,5 +1,5 @@
-//! Writes, on the leader, what the nodes have of each model into the model: its state, the nodes, why it isn't ready, the finalizer, and the fields
-//! of its spec that its files answer. A model on a claim is inspected by a Job.
+//! Writes the state of each model on the nodes, on the leader: its status, its finalizer, and the fields of its spec that its files
+//! determine. A model on a PersistentVolumeClaim is inspected by a Job.
 
 mod copies;
 mod inspections;
@@ -47,40 +47,40 @@ use tokio::{
     time::{Instant, sleep, sleep_until},
 };
 
-/// How long changes are gathered: they come in bursts.
+/// The delay during which changes are gathered: they come in bursts.
 const GATHER: Duration = Duration::from_millis(100);
 
-/// The scheme of models on claims.
+/// The scheme of models on PersistentVolumeClaims.
 const CLAIM: &str = "pvc";
 
-/// After how long nodes are chosen for models that the last round had no time for.
+/// The delay before nodes are chosen for models that the last round had no time for.
 const CHOICE_DELAY: Duration = Duration::from_millis(200);
 
-/// After how long a write is tried again that has failed.
+/// The delay before a failed write is retried.
 const RETRY_DELAY: Duration = Duration::from_secs(15);
 
-/// What it needs.
+/// The inputs of [`run`].
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct Inputs {
     /// The cluster.
     pub client: Client,
-    /// Whether this host leads.
+    /// Whether this host is the leader.
     pub leadership: Leadership,
-    /// What is known of the models.
+    /// The world, which has the models.
     pub shared: Shared,
-    /// The namespaces whose models are ours.
+    /// The namespaces whose models this host serves.
     pub claims: Claims,
-    /// What chooses the nodes of models that only some nodes are to hold.
+    /// The policies, which choose the nodes of models that only some nodes should have.
     pub policies: Arc<Policies>,
-    /// The namespace in which the agents report.
+    /// The namespace of the agents' reports.
     pub namespace: String,
-    /// The image in which models on claims are inspected.
+    /// The image that inspects models on claims.
     pub image: InspectImage,
-    /// What keeps everything from being known.
+    /// The kinds that aren't listed yet, or none.
     pub listed: watch::Receiver<Option<String>>,
 }
 
-/// Where model agents report, and what inspects models that agents don't see.
+/// The settings for model agents' reports, and for the inspection of models that agents don't see.
 #[derive(Clone, Debug)]
 pub struct ModelReports {
     /// The namespace of the agents' ConfigMaps.
@@ -89,12 +89,12 @@ pub struct ModelReports {
     pub inspect_image: Option<String>,
 }
 
-/// Where the image comes from in which models on claims are inspected.
+/// The source of the image that inspects models on claims.
 #[derive(Clone, Debug)]
 pub enum InspectImage {
-    /// An administrator has specified it.
+    /// An administrator has specified the image.
     Given(String),
-    /// It is the host's own, by its pod in this namespace.
+    /// The image of the host's own pod.
     OfPod {
         /// The namespace.
         namespace: String,
@@ -103,7 +103,7 @@ pub enum InspectImage {
     },
 }
 
-/// Writes while this host leads. It never ends.
+/// Writes while this host is the leader. It never ends.
 pub async fn run(inputs: Inputs) {
     let mut leadership = inputs.leadership.clone();
     loop {
@@ -120,27 +120,27 @@ pub async fn run(inputs: Inputs) {
 /// One term of a leader.
 struct Leading<'i> {
     inputs: &'i Inputs,
-    /// Writes only while we lead.
+    /// Writes only while this host is the leader.
     client: Client,
     followed: Arc<Subscriber>,
     stores: Watched<Seen>,
     copying: Copying,
     inspections: Watched<Inspections>,
-    /// The image in which models on claims are inspected, or why it isn't known.
+    /// The image that inspects models on claims, or why it isn't known.
     image: Result<String, String>,
-    /// Why the Jobs could not be created that inspect these models, and when that is tried again.
+    /// Why the Jobs that inspect these models could not be created, and when to retry.
     refusals: BTreeMap<ObjectKey, (String, Instant)>,
-    /// What keeps Jobs and pods from being known, as it was when this was looked at last.
+    /// The reason why Jobs and pods weren't known at the last check.
     job_obstacle: Option<Obstacle>,
     /// The models, by their keys in the agents' ConfigMaps.
     models: HashMap<String, ObjectKey>,
-    /// Those to look at again because a write has failed, with why, as it was logged last.
+    /// The models to recheck because a write has failed, with the last logged reason.
     failed: BTreeMap<ObjectKey, String>,
-    /// When to do that.
+    /// When to recheck them.
     retry_at: Option<Instant>,
-    /// The versions by which those were written whose next version the watch hasn't brought yet.
+    /// The version on which the last write of each model was based, until the watch brings a newer version.
     written: BTreeMap<ObjectKey, String>,
-    /// What was complained about last.
+    /// The problem that was logged last.
     obstacle: Option<String>,
 }
 
@@ -197,7 +197,7 @@ impl<'i> Leading<'i> {
         }
     }
 
-    /// The models that something has changed about.
+    /// The models with changes.
     fn changed(&mut self) -> BTreeSet<ObjectKey> {
         let mut changed = std::mem::take(&mut *locked(&self.followed));
         for model in &changed {
@@ -212,7 +212,7 @@ impl<'i> Leading<'i> {
         changed
     }
 
-    /// Whether nodes and reports are known. What isn't known must not count as absent.
+    /// Whether nodes and reports are known. An unknown object must not seem absent.
     fn is_known(&mut self) -> bool {
         let obstacle = self.stores.lock().unlisted.obstacle();
         let why = obstacle.as_ref().and_then(Obstacle::failure).map(str::to_owned);
@@ -225,7 +225,7 @@ impl<'i> Leading<'i> {
         obstacle.is_none()
     }
 
-    /// The models to look at since it is another thing that keeps Jobs and pods from being known, or nothing does any more.
+    /// The models to recheck because the reason why Jobs and pods aren't known has changed or is gone.
     fn unblocked(&mut self) -> Vec<ObjectKey> {
         let obstacle = self.inspections.lock().obstacle();
         if obstacle == self.job_obstacle {
@@ -242,7 +242,7 @@ impl<'i> Leading<'i> {
         self.inputs.shared.lock().model(model).is_some_and(|view| view.live.object.scheme() == CLAIM)
     }
 
-    /// Looks for the image, if there are models that need it. Returns those that go on waiting for it.
+    /// Finds the image if there are models that need it. Returns the models that still wait for it.
     async fn find_image(&mut self, models: &BTreeSet<ObjectKey>) -> Vec<ObjectKey> {
         let needing = |leading: &Self| models.iter().filter(|model| leading.needs_image(model)).cloned().collect::<Vec<_>>();
         match &self.inputs.image {
@@ -276,7 +276,7 @@ impl<'i> Leading<'i> {
             let choice = self.choose_nodes(&model, live);
             if choice.is_unfinished {
                 self.failed.insert(model.clone(), String::new());
-                // At once where only the time was over, or something isn't listed yet.
+                // Soon, if only the time was over or something isn't listed yet.
                 let delay = if self.copying.failure(&model).is_some() { RETRY_DELAY } else { CHOICE_DELAY };
                 let again = Instant::now() + delay;
                 self.retry_at = Some(self.retry_at.map_or(again, |known| known.min(again)));
@@ -297,7 +297,7 @@ impl<'i> Leading<'i> {
         self.failed.extend(without_image.into_iter().map(|model| (model, String::new())));
         for (model, answer, created) in some_at_once(requests).await {
             match created {
-                // The status has it at once; the next attempt is later.
+                // The status reports it at once; the next attempt is later.
                 Some(Err(why)) => {
                     self.refusals.insert(model.clone(), (why, Instant::now() + RETRY_DELAY));
                     self.retry_at = Some(Instant::now());
@@ -307,7 +307,7 @@ impl<'i> Leading<'i> {
             }
             match answer {
                 Ok(written) => self.written.extend(written.map(|version| (model, version))),
-                // It has changed, or is gone: the watch brings that.
+                // It has changed or is gone: the watch reports that.
                 Err(error) if is_outdated(&error) => _ = self.failed.insert(model, String::new()),
                 Err(error) => {
                     let why = sentence(&error);
@@ -328,13 +328,13 @@ impl<'i> Leading<'i> {
         }
     }
 
-    /// A model, if it is ours.
+    /// A model, if this host serves it.
     fn view(&self, key: &ObjectKey) -> Option<Arc<ModelView>> {
         let namespaces = &self.inputs.claims.namespaces;
         self.inputs.shared.lock().model(key).filter(|_| namespaces.is_empty() || namespaces.contains(&key.namespace))
     }
 
-    /// The nodes of a model that only some are to hold. Where it lacks one, it is chosen.
+    /// The nodes of a model that only some nodes should have. Chooses missing ones.
     fn choose_nodes(&mut self, key: &ObjectKey, live: Option<&LiveModel>) -> Choice {
         let Some((model, copies)) = live.and_then(|model| Some((model, copies(&model.object)?))) else {
             self.copying.remove(key);
@@ -353,9 +353,9 @@ impl<'i> Leading<'i> {
         self.copying.choose((&self.client, limited), &self.inputs.policies, (key, model), &namespace_labels, kept)
     }
 
-    /// What to write about a model.
+    /// The writes for a model.
     fn writes(&self, key: &ObjectKey, model: &LiveModel, choice: &Choice) -> Writes {
-        // The next version comes, and is looked at then.
+        // The watch will bring the next version, which is then checked.
         if self.written.get(key) == Some(&model.resource_version) {
             return Writes::default();
         }
@@ -388,7 +388,7 @@ impl<'i> Leading<'i> {
         Writes { uid, resource_version, finalizers, copy_nodes, facts, status, overwrites, inspected, steps }
     }
 
-    /// What follows for a model on a claim; none as long as Jobs and pods aren't known.
+    /// The inspection outcome of a model on a claim; none while Jobs and pods aren't known.
     fn inspect(&self, model: &LiveModel, key: &ObjectKey, name: &str) -> Option<Outcome> {
         let seen = self.inspections.lock();
         if seen.obstacle().is_some() {
@@ -404,7 +404,7 @@ impl<'i> Leading<'i> {
         Some(outcome)
     }
 
-    /// What to write about a model on a claim. One that people have declared to be ready isn't inspected.
+    /// The writes for a model on a claim. A model that a user has declared to be ready isn't inspected.
     fn writes_by_inspection(&self, model: &LiveModel, key: &ObjectKey, name: &str) -> Writes {
         let now = Timestamp::now();
         if model.object.is_deleting {
@@ -412,7 +412,7 @@ impl<'i> Leading<'i> {
         }
         let is_by_hand = model.has_foreign_state && model.status.state == Some(LifeCycleState::Ready);
         let Some(Outcome { summary, steps, .. }) = self.inspect(model, key, name) else {
-            // What is known of a model stays while nothing is known of Jobs.
+            // The status stays unchanged while Jobs aren't known.
             let why = self.job_obstacle.as_ref().and_then(Obstacle::failure).filter(|_| model.status.state.is_none());
             let status = why.and_then(|why| model.status_to_write(&unlisted(why), true, now));
             return Writes { status, overwrites: true, inspected: true, ..Writes::default() };
@@ -426,7 +426,8 @@ impl<'i> Leading<'i> {
     }
 }
 
-/// How many nodes are to hold a model, if not all of them: one on a claim isn't on nodes, and one that is being deleted gets no further one.
+/// The number of nodes that should have a model, unless all should. A model on a claim isn't on nodes, and a deleted one gets no more
+/// nodes.
 fn copies(model: &ModelObject) -> Option<&Copies> {
     model.copies.as_ref().filter(|_| !model.is_deleting && model.scheme() != CLAIM)
 }

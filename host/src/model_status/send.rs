@@ -1,4 +1,4 @@
-//! Sends what is to be written about a model: its status, its fields, its finalizers and annotations, and the Jobs that inspect it.
+//! Sends the writes for a model: its status, its fields, its finalizers and annotations, and the Jobs that inspect it.
 
 use super::inspections;
 use crate::allocator::objects;
@@ -16,22 +16,22 @@ use pointsman_core::{
 };
 use serde_json::{Value, json};
 
-/// What to write about a model.
+/// The writes for a model.
 #[derive(Default)]
 pub(super) struct Writes {
-    /// It, and no later one of the same name.
+    /// The model's uid, so that a later model of the same name isn't written.
     pub(super) uid: String,
     pub(super) resource_version: String,
     pub(super) finalizers: Option<Vec<String>>,
-    /// The nodes that are chosen to hold it.
+    /// The nodes that are chosen for it.
     pub(super) copy_nodes: Option<String>,
     pub(super) facts: Option<Value>,
     pub(super) status: Option<Value>,
-    /// Whether what somebody else has written of its status is overwritten.
+    /// Whether other writers' fields of its status are overwritten.
     pub(super) overwrites: bool,
     /// Whether a Job inspects it rather than agents.
     pub(super) inspected: bool,
-    /// What to do for its inspection.
+    /// The steps of its inspection.
     pub(super) steps: Vec<Step>,
 }
 
@@ -46,7 +46,8 @@ pub(super) fn is_outdated(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 || status.code == 409)
 }
 
-/// Sends them. Returns the version by which they were made, if there is another one now, and what came of creating a Job, if that was a step.
+/// Sends the writes. Returns the version they were based on, if there is a newer one now, and the result of creating a Job, if that was a
+/// step.
 pub(super) async fn send(
     client: Client,
     model: ObjectKey,
@@ -62,7 +63,7 @@ pub(super) async fn send(
             Err(error) => failure = Some(error),
         }
     }
-    // With the uid, an apply creates nothing. What a Job has found is about this version, and a state that somebody sets by hand meanwhile counts.
+    // With the uid, an apply creates nothing. A Job's result is for this version, and a state that a user sets meanwhile takes precedence.
     let object = |part: &str, value: &Value, newest: Option<&String>| {
         let mut object =
             json!({"apiVersion": resource.api_version, "kind": resource.kind, "metadata": {"name": model.name, "uid": uid}, part: value});
@@ -73,25 +74,25 @@ pub(super) async fn send(
     };
     let answer = async {
         let mut newest = None;
-        // The status is the record of an inspection, so what was found is written before it.
+        // The status is the record of an inspection, so its results are written first.
         for is_status in [!inspected, inspected] {
             if let Some(status) = status.as_ref().filter(|_| is_status) {
                 let params = PatchParams { force: overwrites, ..PatchParams::apply(STATUS_MANAGER) };
                 let object = object("status", status, newest.as_ref());
                 newest = api.patch_status(&model.name, &params, &Patch::Apply(object)).await?.resource_version();
             }
-            // What somebody sets meanwhile is not overwritten: without force, that is a conflict.
+            // Values that somebody sets meanwhile aren't overwritten: without force, that is a conflict.
             if let Some(facts) = facts.as_ref().filter(|_| !is_status) {
                 let params = PatchParams::apply(FACTS_MANAGER);
                 match api.patch(&model.name, &params, &Patch::Apply(object("spec", facts, newest.as_ref()))).await {
                     Ok(written) => newest = written.resource_version(),
-                    // A model whose fields are refused is there nevertheless.
+                    // A model whose fields are rejected may still be available.
                     Err(error) if inspected && !is_outdated(&error) => failure = Some(error),
                     Err(error) => return Err(error),
                 }
             }
         }
-        // Lists are replaced whole, so only in the version that is known. After another write, the watch brings that first.
+        // Lists are replaced as a whole, so only in the known version. After another write, the watch brings that first.
         let is_newest = newest.as_ref().is_none_or(|newest| *newest == resource_version);
         if is_newest && (finalizers.is_some() || copy_nodes.is_some()) {
             let params = PatchParams { field_manager: Some(STATUS_MANAGER.to_owned()), ..PatchParams::default() };

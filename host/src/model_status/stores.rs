@@ -1,4 +1,4 @@
-//! What model agents report, and the cluster's nodes. Only the leader watches them.
+//! The model agents' reports, and the cluster's nodes. Only the leader watches them.
 
 use crate::{
     permissions,
@@ -18,7 +18,7 @@ use std::{
     mem,
 };
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Nodes,
@@ -34,7 +34,7 @@ impl StoreKind for Kind {
     }
 }
 
-/// What the watches have seen.
+/// The objects from the watches.
 #[derive(Debug, Default)]
 pub(super) struct Seen {
     pub(super) nodes: BTreeMap<String, ModelNode>,
@@ -43,12 +43,12 @@ pub(super) struct Seen {
     pub(super) unlisted: Unlisted<Kind>,
 }
 
-/// What has changed since somebody has asked last.
+/// The changes since the last call.
 #[derive(Debug, Default)]
 pub(super) struct Changed {
-    /// A node, on which every model may depend.
+    /// Whether a node has changed, which may affect every model.
     pub(super) nodes: bool,
-    /// The keys of models on which other things are reported.
+    /// The keys of models with changed reports.
     pub(super) keys: BTreeSet<String>,
 }
 
@@ -57,7 +57,7 @@ impl Seen {
         mem::take(&mut self.changed)
     }
 
-    /// Whether a node has begun or ceased to report at all matters to every model that waits for it.
+    /// When a node starts or stops reporting, this affects every model that waits for it.
     fn note(&mut self, had_agent: bool, node: &str, keys: BTreeSet<String>) {
         self.changed.nodes |= had_agent != self.reports.has_agent(node);
         self.changed.keys.extend(keys);
@@ -115,13 +115,13 @@ impl Store for Seen {
     }
 }
 
-/// The role that a host without a right to nodes lacks, where it serves all namespaces or only some.
+/// The role with the right to nodes, for a host that serves only some namespaces or all.
 pub(super) fn missing_role(limited: bool) -> MissingRole {
     let folder = if limited { format!("{}/ome", permissions::BESIDE_NAMESPACES) } else { "ome".to_owned() };
     MissingRole { folder, namespaces: BTreeSet::new() }
 }
 
-/// Begins to watch; `namespace` is that of the agents. `limited` says whether the host serves some namespaces only.
+/// Starts the watches; `namespace` is the agents'. `limited` means that the host serves only some namespaces.
 pub(super) fn start(client: &Client, namespace: &str, limited: bool) -> Watched<Seen> {
     let mut watched = Watched::new(Seen { unlisted: Unlisted::new([Kind::Nodes, Kind::Reports]), ..Seen::default() });
     let all = || watcher::Config::default().page_size(LIST_PAGE_SIZE);

@@ -1,7 +1,7 @@
-//! How many subjects restart their pods at once. A change that concerns many (of policies, of a runtime, of a base configuration) comes to them
-//! one after the other, and no further than to the first that fails.
+//! Limits the number of subjects that restart their pods at once. A change that affects many (of policies, of a runtime, of a base
+//! configuration) reaches them one after the other, and stops after failures.
 //!
-//! What a subject is on is not stored: what runs says it. That it has its turn stands in its status, so that whoever leads next goes on.
+//! The set that a subject is on isn't stored: its pods show it. The status stores that it is restarting, so that the next leader continues.
 
 use pointsman_core::pods::PodImpact;
 use pointsman_core::world::ObjectKey;
@@ -13,79 +13,78 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How many subjects restart their pods at once, unless the host is told otherwise.
+/// The default number of subjects that restart their pods at once.
 pub const MAX_CONCURRENT_RESTARTS: usize = 10;
 
-/// How often one is looked at whose turn it is, although nothing is reported: a write may have changed nothing.
+/// The interval of rechecks of a restarting subject without a report: a write may have changed nothing.
 pub const RECHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a turn may take. A Deployment says after ten minutes that it doesn't get on; other kinds never do.
+/// The maximum duration of a restart. A Deployment reports after ten minutes that it isn't progressing; other kinds never do.
 const RESTART_TIMEOUT: Duration = Duration::from_mins(15);
 
-/// After how long those who are known to wait get their turns, although others are still to be looked at: in a cluster where there always is
-/// something to do.
+/// The time after which the known queued subjects restart even if others are still to be checked: in some clusters there always are.
 const MAX_WAIT_FOR_IDLE: Duration = Duration::from_mins(1);
 
-/// How often the progress is told at most: each time is a write.
+/// The minimum interval between two progress reports: each of them is a write.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// In how many namespaces restarts must have failed before nobody gets a turn any more: one tenant's failure needn't be anybody else's.
+/// The number of namespaces with failed restarts that stops all restarts: one tenant's failure needn't affect others.
 const FAILED_NAMESPACES: usize = 3;
 
-/// How many of those that are at it are named.
+/// The maximum number of restarting subjects that are named.
 const MAX_NAMES_REPORTED: usize = 10;
 
-/// Gives turns.
+/// Limits restarts. A restarting subject holds one of a limited number of slots.
 #[derive(Debug)]
 pub struct Pacer {
-    /// None: any number.
+    /// The number of slots; none means no limit.
     most: Option<usize>,
     state: Mutex<PaceState>,
     progress: watch::Sender<Progress>,
 }
 
 #[derive(Debug, Default)]
-#[allow(clippy::struct_excessive_bools)] // Each is so apart from the others.
+#[allow(clippy::struct_excessive_bools)] // Each is independent of the others.
 struct PaceState {
-    /// Whether everything was looked at since we lead or another set decides, so that it is known who waits.
+    /// Whether all subjects were checked since this host became the leader or the set changed, so that the queue is complete.
     begun: bool,
-    /// Whether another set decides and those who look haven't been told.
+    /// Whether another set became active and its workers haven't been notified.
     expecting: bool,
-    /// Whether it is known if somebody has paused it.
+    /// Whether it is known if an administrator has paused restarts.
     asked: bool,
     beginnings: u64,
-    /// Whose turn it is.
+    /// The restarting subjects.
     turns: BTreeMap<ObjectKey, Restart>,
-    /// Who waits, in the order in which they get their turns; and whether they are ready, and pods of theirs fail already.
+    /// The queued subjects, in the order of their restarts; and whether they are ready, and whether their pods already fail.
     waiting: BTreeMap<Order, (bool, bool)>,
-    /// Those that have failed in their turn: they are waited for no more.
+    /// The subjects whose restart has failed: nothing waits for them any more.
     failed: HashSet<ObjectKey>,
-    /// The generations that users have asked for and that aren't carried out.
+    /// The generations of users' edits that aren't applied yet.
     user_edits: HashMap<ObjectKey, Option<i64>>,
-    /// Whether a step wasn't told because another one just was.
+    /// Whether progress wasn't published because the last report was too recent.
     untold: bool,
-    /// Why nobody gets a turn: a word of somebody's, and what has failed.
+    /// Why no subject restarts: an administrator's pause, and a failure.
     paused: Option<String>,
     stopped: Option<String>,
-    /// The namespaces in which nobody gets a turn while others go on, and what has failed there.
+    /// The namespaces in which no subject restarts while others continue, with the failures.
     held: BTreeMap<String, String>,
     told: Option<Instant>,
-    /// Since when there always was something to look at.
+    /// Since when there has always been a subject to check.
     since: Option<Instant>,
 }
 
-/// Somebody's turn.
+/// A restart in progress.
 #[derive(Clone, Copy, Debug)]
 struct Restart {
-    /// Whether it was ready before, so that it can lose that.
+    /// Whether the subject was ready before, so that it can lose that.
     was_ready: bool,
-    /// Whether pods of it failed before.
+    /// Whether its pods failed before.
     failing_before: bool,
     since: Instant,
 }
 
-/// Those that aren't ready have the least to lose and come first, and those that have had a turn in vain come last; then namespace, name and
-/// kind say it.
+/// The order of the queue: first the subjects that aren't ready, which have the least to lose, last those whose restart has failed; then by
+/// namespace, name and kind.
 type Order = (u8, String, String, ObjectKey);
 
 const ORDERS: std::ops::RangeInclusive<u8> = 0..=2;
@@ -94,37 +93,37 @@ fn order(key: &ObjectKey, place: u8) -> Order {
     (place, key.namespace.clone(), key.name.clone(), key.clone())
 }
 
-/// How far a change has come.
+/// The progress of a change.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// The first of those that are at it.
+    /// The first restarting subjects.
     pub restarting: Vec<String>,
-    /// How many are at it.
+    /// The number of restarting subjects.
     pub at_it: usize,
-    /// How many wait.
+    /// The number of queued subjects.
     pub waiting: usize,
-    /// Why nobody gets a turn.
+    /// Why no subject restarts.
     pub stopped: Option<String>,
-    /// What has failed in the namespaces in which nobody gets a turn while others go on.
+    /// The failures in the namespaces in which no subject restarts while others continue.
     pub held: Vec<String>,
-    /// Whether everything was looked at, so that the rest says something.
+    /// Whether all subjects were checked, so that the numbers are complete.
     pub known: bool,
-    /// Whether it is known if somebody has paused it.
+    /// Whether it is known if an administrator has paused restarts.
     pub asked: bool,
-    /// Counts up when somebody begins or ends to lead.
+    /// Counts up when this host becomes the leader or is no longer.
     pub beginnings: u64,
 }
 
-/// What a subject may do.
+/// The permission for a subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RestartPermission {
-    /// What is planned.
+    /// The plan may be applied.
     GoOn,
-    /// What is planned, and it is its turn; whether that is told, because it was ready before.
+    /// The plan may be applied, and the subject has a slot; whether to report it, because the subject was ready before.
     Restart(bool),
-    /// Nothing that restarts its pods, for now.
+    /// The pods must not restart now.
     Wait,
-    /// What its user has asked for, which no former set does without restarting pods.
+    /// A user's edit must be applied, which no previous set does without restarting pods.
     AsAsked,
 }
 
@@ -140,37 +139,37 @@ impl RestartPermission {
     }
 }
 
-/// What is to be known of a subject whose plan was made.
+/// The observed state of a subject with a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Observation<'a> {
-    /// What the plan and the pods say.
+    /// The effect of the plan on the pods.
     pub work: &'a PodImpact,
-    /// Whether everything of it works, by the plan.
+    /// Whether all of the subject is ready, by the plan.
     pub ready: Option<bool>,
-    /// Whether its status says that everything works.
+    /// Whether the status reports Ready.
     pub was_ready: bool,
-    /// Whether its status says that it has its turn.
+    /// Whether the status reports a restart.
     pub has_turn: bool,
-    /// Whether its own spec has changed: its user has asked for that, and needs no turn.
+    /// Whether the subject's own spec has changed: its user requested that, so it needs no slot.
     pub own_edit: bool,
     /// The generation of its spec.
     pub generation: Option<i64>,
 }
 
 impl Pacer {
-    /// One that lets so many at it at once, or any number.
+    /// Creates a pacer with this number of slots, or without a limit.
     pub fn new(most: Option<usize>) -> Self {
         let progress = Progress { known: most.is_none(), ..Progress::default() };
         Self { most, state: Mutex::default(), progress: watch::Sender::new(progress) }
     }
 
-    /// Looks at a subject whose plan was made.
+    /// Checks a subject with a plan.
     pub fn admit(&self, key: &ObjectKey, seen: Observation<'_>) -> RestartPermission {
         let Observation { work, ready, was_ready, has_turn, own_edit, generation } = seen;
         let mut state = locked(&self.state);
         state.dequeue(key);
         if has_turn && !state.begun {
-            // Whoever led before has given it.
+            // The previous leader has started this restart.
             state.turns.entry(key.clone()).or_insert(Restart { was_ready: true, failing_before: false, since: Instant::now() });
         }
         if let Some(turn) = state.turns.get(key).copied() {
@@ -180,12 +179,12 @@ impl Pacer {
             state.user_edits.remove(key);
             return RestartPermission::GoOn;
         }
-        // What couldn't be carried out when it was asked for is still asked for.
+        // An edit that couldn't be applied yet is still requested.
         if own_edit {
             state.user_edits.insert(key.clone(), generation);
         }
         let own_edit = state.user_edits.get(key).is_some_and(|asked| *asked == generation);
-        // Where nothing serves nothing can be lost, as long as nothing is known against it.
+        // If the subject serves nothing, nothing can be lost, unless a failure or a pause is known.
         let stopped = state.paused.is_some() || state.stopped.is_some() || state.held.contains_key(&key.namespace);
         if !work.serves && !own_edit && !stopped {
             return RestartPermission::GoOn;
@@ -197,12 +196,12 @@ impl Pacer {
         RestartPermission::Wait
     }
 
-    /// Somebody whose own edit is carried out on a former set waits for the rest.
+    /// Queues a subject whose own edit is applied on a previous set, for the rest of its changes.
     pub fn enqueue(&self, key: &ObjectKey, was_ready: bool, work: &PodImpact) {
         locked(&self.state).waits(key, was_ready, work);
     }
 
-    /// A subject that is gone, or isn't ours, needs no turn.
+    /// Removes a subject that is gone, or that this host doesn't serve.
     pub fn forget(&self, key: &ObjectKey) {
         let mut state = locked(&self.state);
         state.dequeue(key);
@@ -211,7 +210,7 @@ impl Pacer {
         state.user_edits.remove(key);
     }
 
-    /// Gives turns to those that are to have one now. Only while nobody else is still to be looked at is it known who comes first.
+    /// Starts the restarts that may start now. The first in the queue is known only after all subjects were checked.
     pub fn start_next(&self, all_looked_at: bool) -> Vec<ObjectKey> {
         let Some(most) = self.most else { return Vec::new() };
         let mut given = Vec::new();
@@ -235,34 +234,34 @@ impl Pacer {
         given
     }
 
-    /// Whether anybody needs a turn.
+    /// Whether restarts are limited.
     pub fn paces(&self) -> bool {
         self.most.is_some()
     }
 
-    /// Whether it is a subject's turn.
+    /// Whether a subject is restarting.
     pub fn has_turn(&self, key: &ObjectKey) -> bool {
         locked(&self.state).turns.contains_key(key)
     }
 
-    /// Whether somebody may be on a former set.
+    /// Whether subjects may be on a previous set.
     pub fn in_use(&self) -> bool {
         let state = locked(&self.state);
         self.paces() && (!state.begun || !state.waiting.is_empty())
     }
 
-    /// Why nobody gets a turn since one has failed.
+    /// Why no subject restarts, after a failure.
     pub fn failure_reason(&self) -> Option<String> {
         locked(&self.state).stopped.clone()
     }
 
-    /// Why nobody gets a turn, whoever has said so.
+    /// Why no subject restarts, for any reason.
     pub fn paused_reason(&self) -> Option<String> {
         let state = locked(&self.state);
         state.paused.clone().or_else(|| state.stopped.clone())
     }
 
-    /// Takes what the cluster says: why nobody is to get a turn, or that turns are given. When such a word is taken back, what it said is over.
+    /// Applies the annotation of the cluster: the reason for a pause, or none. Removing a pause also clears the failure that caused it.
     pub fn pause(&self, why: Option<String>) {
         let mut state = locked(&self.state);
         let first = !std::mem::replace(&mut state.asked, true);
@@ -280,26 +279,26 @@ impl Pacer {
         self.publish_progress(&mut state);
     }
 
-    /// What has failed is over: somebody has gone back.
+    /// Clears failures after a rollback.
     pub fn clear_failure(&self) {
         let mut state = locked(&self.state);
         (state.stopped, state.paused) = (None, None);
         state.held.clear();
     }
 
-    /// Another set decides from now on: until those who look are told, nothing is known of who waits.
+    /// Another set is active from now on: until the workers are notified, the queue isn't known.
     pub fn expect_new_set(&self) {
         let mut state = locked(&self.state);
         (state.expecting, state.begun) = (true, false);
         self.publish_progress(&mut state);
     }
 
-    /// Whether something is to be told later.
+    /// Whether progress must be published later.
     pub fn has_unpublished_progress(&self) -> bool {
         locked(&self.state).untold
     }
 
-    /// Another set decides, and everything is about to be looked at: what has failed under the former one says nothing of it.
+    /// Another set is active, and all subjects are about to be checked: failures under the previous set don't matter for it.
     pub fn begin_new_set(&self) {
         let mut state = locked(&self.state);
         state.failed.clear();
@@ -308,14 +307,14 @@ impl Pacer {
         self.publish_progress(&mut state);
     }
 
-    /// Forgets everything: another host may have led meanwhile, or leads now.
+    /// Forgets everything: another host may have been the leader meanwhile, or is now.
     pub fn reset(&self) {
         let mut state = locked(&self.state);
         *state = PaceState { beginnings: state.beginnings + 1, expecting: true, ..PaceState::default() };
         self.publish_progress(&mut state);
     }
 
-    /// How far it has come, as it goes on.
+    /// The progress, with all updates.
     pub fn progress(&self) -> watch::Receiver<Progress> {
         self.progress.subscribe()
     }
@@ -332,7 +331,7 @@ impl Pacer {
             beginnings: state.beginnings,
         };
         let last = self.progress.borrow().clone();
-        // A beginning, an end and a stop are told at once, and steps between them now and then.
+        // Starts, ends and stops are published at once, and steps between them at intervals.
         let step = (&now.stopped, &now.held, now.known, now.asked, now.beginnings, now.waiting > 0, now.at_it > 0)
             == (&last.stopped, &last.held, last.known, last.asked, last.beginnings, last.waiting > 0, last.at_it > 0);
         state.untold = now != last && step && state.told.is_some_and(|told| told.elapsed() < REPORT_INTERVAL);
@@ -356,7 +355,7 @@ impl PaceState {
         self.waiting.insert(order(key, place), (was_ready, work.broken.is_some()));
     }
 
-    /// What becomes of a turn.
+    /// Continues or ends a restart.
     fn continue_restart(&mut self, key: &ObjectKey, turn: Restart, work: &PodImpact, ready: Option<bool>) -> RestartPermission {
         let through = !work.restarts && !work.rolling;
         if through && (ready == Some(true) || !turn.was_ready) {
@@ -367,7 +366,7 @@ impl PaceState {
         let late = turn.since.elapsed() > RESTART_TIMEOUT;
         let broken = work.broken.clone().filter(|_| !turn.failing_before || !turn.was_ready);
         let failure = if work.restarts {
-            // What was before it was written is no failure of it.
+            // Failures before the write aren't failures of the restart.
             None
         } else {
             broken.or_else(|| work.late.clone()).or_else(|| (through && ready == Some(false)).then(|| "it is no longer Ready".to_owned()))
@@ -378,11 +377,11 @@ impl PaceState {
         self.turns.remove(key);
         let first = self.failed.insert(key.clone());
         if work.restarts {
-            // What can't be written does no harm: it is tried again when the others have had their turns.
+            // If it can't be written, nothing is lost: it is retried after the others.
             self.waits(key, turn.was_ready, work);
             return RestartPermission::Wait;
         }
-        // Where something was lost nobody else of the namespace gets a turn.
+        // If it has lost something, no other subject of the namespace restarts.
         if turn.was_ready && first {
             self.held.entry(key.namespace.clone()).or_insert_with(|| format!("{key} failed to restart: {why}"));
             self.stop_where_all_are_held();
@@ -390,7 +389,7 @@ impl PaceState {
         RestartPermission::GoOn
     }
 
-    /// Stops for all where restarts have failed in several namespaces, or nobody waits in another one.
+    /// Stops all restarts if they have failed in several namespaces, or if no subject of another namespace is queued.
     fn stop_where_all_are_held(&mut self) {
         let everywhere = || self.waiting.keys().all(|(_, namespace, ..)| self.held.contains_key(namespace));
         if !self.held.is_empty() && (self.held.len() >= FAILED_NAMESPACES || everywhere()) {

@@ -27,7 +27,7 @@ fn pacer(most: usize) -> Pacer {
     pacer
 }
 
-/// Three that are to restart, of which two may at once.
+/// Three subjects that should restart, two of them at once.
 fn three() -> Pacer {
     let pacer = pacer(2);
     for name in ["c", "a", "b"] {
@@ -61,7 +61,7 @@ fn one_that_fails_stops_the_others_until_somebody_has_looked() {
     assert_eq!(names(&pacer.start_next(true)), ["c"]);
     look(&pacer, "a", &broken(false), false);
     assert_eq!(pacer.failure_reason(), None, "it is waited for no more");
-    // A pause that is taken back says nothing of what has failed meanwhile.
+    // Removing a pause doesn't clear a failure that happened meanwhile.
     pacer.pause(Some("the night shift".to_owned()));
     look(&pacer, "b", &broken(false), true);
     pacer.pause(None);
@@ -76,7 +76,7 @@ fn what_failed_or_was_not_ready_before_its_turn_is_no_failure_of_it() {
     assert_eq!(look(&pacer, "a", &broken(true), true), RestartPermission::Restart(true));
     assert_eq!(look(&pacer, "a", &broken(false), true), RestartPermission::Restart(true));
     assert_eq!((look(&pacer, "a", &work(false, false), true), pacer.failure_reason()), (RestartPermission::GoOn, None));
-    // Not ready for another reason, it is at it for as long as it rolls.
+    // Not ready for another reason, it is restarting while it rolls.
     look(&pacer, "b", &work(true, false), true);
     look(&pacer, "z", &work(true, false), false);
     assert_eq!(names(&pacer.start_next(true)), ["z"], "it has the least to lose");
@@ -97,7 +97,7 @@ fn an_own_edit_needs_no_turn_and_what_serves_nothing_only_where_nothing_is_known
     };
     assert_eq!(edited(&work(true, false)), RestartPermission::AsAsked);
     assert!(pacer.start_next(true).is_empty(), "nor does it take one");
-    // Refused at first, it is asked for until it is carried out.
+    // Refused at first, the edit is requested until it is applied.
     let again = work(true, false);
     let later = Observation { work: &again, ready: Some(true), was_ready: true, has_turn: false, own_edit: false, generation: Some(2) };
     assert_eq!(pacer.admit(&key("a"), later), RestartPermission::AsAsked);

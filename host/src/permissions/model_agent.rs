@@ -1,7 +1,7 @@
-//! What model agents may do, and what a host reads of theirs.
+//! The rights of model agents, and the rights of a host to their reports.
 //!
-//! An agent's token is that of a DaemonSet, and RBAC can't confine it to the node on which its pod runs. A ValidatingAdmissionPolicy does: whoever
-//! takes over a node gets to that node's labels of models and to its report, and to no other's.
+//! An agent's token is that of a DaemonSet, and RBAC can't confine it to the node of its pod. A ValidatingAdmissionPolicy does: whoever
+//! compromises a node can change that node's model labels and report, and no other's.
 
 use super::{ACCOUNT, SEES, role, rule, rules};
 use pointsman_core::{
@@ -10,39 +10,39 @@ use pointsman_core::{
 };
 use serde_json::{Value, json};
 
-/// The namespace of the model agents: they mount folders of nodes, which other namespaces had better forbid.
+/// The namespace of the model agents: they mount folders of nodes, which other namespaces should forbid.
 pub const MODEL_AGENT_NAMESPACE: &str = "pointsman-model-agent";
 
-/// The ServiceAccount that they run as, and the name of its roles and of the policy.
+/// The ServiceAccount that they run as, and the name of its roles and of the admission policy.
 pub const MODEL_AGENT_ACCOUNT: &str = "pointsman-model-agent";
 
-/// The role by which they read Secrets: whoever binds it in a namespace lets them read those there.
+/// The role to read Secrets: a binding in a namespace lets the agents read the Secrets there.
 pub const MODEL_SECRETS_ROLE: &str = "pointsman-model-secrets";
 
-/// The role by which hosts read what they report.
+/// The role with which hosts read the agents' reports.
 const MODEL_REPORTS_ROLE: &str = "pointsman-model-reports";
 
 /// The folder below `deploy` with the agents.
 pub const MODEL_AGENT: &str = "model-agent";
 
-/// The folder below `deploy` with the namespace, and with what a host reads there.
+/// The folder below `deploy` with the namespace, and a host's rights in it.
 pub const MODEL_REPORTS: &str = "model-reports";
 
-/// The prefix of the labels that they set on nodes.
+/// The prefix of the labels that agents set on nodes.
 const LABEL_PREFIX: &str = "models.ome.io/";
 
-/// The namespace, and what a host reads there.
+/// The namespace, and a host's rights in it.
 pub fn model_report_objects() -> Vec<Value> {
     let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {
         "name": MODEL_AGENT_NAMESPACE,
-        // A hostPath is what they are for.
+        // The agents need hostPath volumes.
         "labels": {"pod-security.kubernetes.io/enforce": "privileged"},
     }});
     let reads = role(MODEL_REPORTS_ROLE, (HOST_NAMESPACE, ACCOUNT), "Role", Some(MODEL_AGENT_NAMESPACE), &[rule("", "configmaps", SEES)]);
     [vec![namespace], reads].concat()
 }
 
-/// The agents' ServiceAccount, its roles and their bindings, and what confines its tokens.
+/// The agents' ServiceAccount, its roles with their bindings, and the policy that confines its tokens.
 pub fn model_agent_objects() -> Vec<Value> {
     let account = (MODEL_AGENT_NAMESPACE, MODEL_AGENT_ACCOUNT);
     let everywhere = [rules(&[&BASE_MODEL, &CLUSTER_BASE_MODEL], SEES), vec![rule("", "nodes", &["list", "patch", "watch"])]].concat();
@@ -55,7 +55,7 @@ pub fn model_agent_objects() -> Vec<Value> {
         role(MODEL_AGENT_ACCOUNT, account, "ClusterRole", None, &everywhere),
         role(MODEL_AGENT_ACCOUNT, account, "Role", Some(MODEL_AGENT_NAMESPACE), &at_home),
         vec![
-            // For a RoleBinding in each namespace whose BaseModels need credentials; that of the agents has one, for ClusterBaseModels.
+            // For a RoleBinding in each namespace whose BaseModels need credentials. The agents' namespace has one, for ClusterBaseModels.
             json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": MODEL_SECRETS_ROLE}, "rules": secrets}),
             json!({"apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
                 "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": MODEL_SECRETS_ROLE},
@@ -66,7 +66,7 @@ pub fn model_agent_objects() -> Vec<Value> {
     .concat()
 }
 
-/// Lets an agent write its own node and report only, and of the node only its labels of models.
+/// Lets an agent write only its own node and report, and of the node only the model labels.
 fn admission_policy() -> Vec<Value> {
     let api_version = "admissionregistration.k8s.io/v1";
     let same = |field: &str| {

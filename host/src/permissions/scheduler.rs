@@ -1,4 +1,4 @@
-//! What the scheduler of `deploy/scheduler` and its extender may do. They are one pod, and so one ServiceAccount.
+//! The rights of the scheduler in `deploy/scheduler` and of its extender. Both are in one pod and thus share a ServiceAccount.
 
 use super::{MODEL_AGENT_NAMESPACE, SEES, account, named, role, rule, rules};
 use pointsman_core::{
@@ -19,19 +19,19 @@ pub const EXTENDER_CONTAINER: &str = "extender";
 /// The label that selects its pods.
 pub const SCHEDULER_PODS: &str = "app.kubernetes.io/name=pointsman-scheduler";
 
-/// The roles of the extender, which beside another scheduler are bound to that one's account.
+/// The roles of the extender. If it runs next to another scheduler, they are bound to that scheduler's account.
 pub const SCHEDULER_EXTENDER_ROLE: &str = "pointsman-scheduler-extender";
 
 /// The folder below `deploy` with the scheduler and its extender.
 pub const SCHEDULER: &str = "scheduler";
 
-/// The folder below `deploy` by which the extender reads what model agents report.
+/// The folder below `deploy` with the extender's right to read model agents' reports.
 pub const SCHEDULER_MODEL_REPORTS: &str = "components/scheduler-model-reports";
 
-/// The role for that.
+/// The role with this right.
 const MODEL_REPORTS_ROLE: &str = "pointsman-scheduler-model-reports";
 
-/// Roles that every cluster has, by which a scheduler does its work.
+/// Kubernetes' own roles for schedulers.
 const CLUSTER_ROLES: [&str; 2] = ["system:kube-scheduler", "system:volume-scheduler"];
 
 /// The ServiceAccount, its roles and their bindings.
@@ -41,9 +41,9 @@ pub fn scheduler_objects() -> Vec<Value> {
         rules(&[&NAMESPACE], SEES),
         vec![
             rule("", "nodes", SEES),
-            // Members of a gang that can't become whole are deleted, and pods that the scheduler is to ask about again are annotated.
+            // Members of a gang that can't be completed are deleted, and pods that the scheduler should retry are annotated.
             rule("", "pods", &["delete", "list", "patch", "watch"]),
-            // Whether it creates workers only once their leader is Ready.
+            // To read whether it creates workers only once their leader is Ready.
             rule("leaderworkerset.x-k8s.io", "leaderworkersets", &["get"]),
             rule("events.k8s.io", "events", &["create", "patch"]),
         ],
@@ -65,12 +65,12 @@ pub fn scheduler_objects() -> Vec<Value> {
     .concat()
 }
 
-/// What the extender reads in the namespace of the model agents.
+/// The extender's rights in the namespace of the model agents.
 pub fn scheduler_model_report_objects() -> Vec<Value> {
     role(MODEL_REPORTS_ROLE, (HOST_NAMESPACE, SCHEDULER_ACCOUNT), "Role", Some(MODEL_AGENT_NAMESPACE), &[rule("", "configmaps", SEES)])
 }
 
-/// The bindings to roles of the cluster's own.
+/// The bindings to Kubernetes' own roles.
 fn bindings() -> Vec<Value> {
     let binding = |kind: &str, metadata: Value, role_kind: &str, role: &str| {
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind, "metadata": metadata,
@@ -84,7 +84,7 @@ fn bindings() -> Vec<Value> {
             binding("ClusterRoleBinding", json!({"name": name}), "ClusterRole", role)
         })
         .collect();
-    // By it the scheduler learns who may read its metrics.
+    // The scheduler needs this one to learn who may read its metrics.
     let metadata = json!({"name": SCHEDULER_ACCOUNT, "namespace": "kube-system"});
     bindings.push(binding("RoleBinding", metadata, "Role", "extension-apiserver-authentication-reader"));
     bindings

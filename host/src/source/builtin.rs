@@ -1,4 +1,4 @@
-//! The components that a host brings.
+//! The built-in components of a host.
 
 use super::{Source, SourceView};
 use crate::problem::Problem;

@@ -1,5 +1,5 @@
-//! Components in ConfigMaps. One that is too large for one ConfigMap comes in several, which are written one after the other:
-//! in between some are new and some old, and a component of both must never run. So each tells which whole it is a part of.
+//! Components in ConfigMaps. A large component is split into several, which are written one after the other: meanwhile some are new and
+//! some old, and a mixture must never run. So each one identifies its component.
 
 use super::{
     Source, SourceError, SourceSettings, SourceView, off_the_runtime,
@@ -20,21 +20,21 @@ use std::{
     sync::Arc,
 };
 
-/// The annotation that tells the digest of the whole component, unpacked.
+/// The annotation with the digest of the whole component, uncompressed.
 pub const DIGEST: &str = "policy.pointsman.dev/digest";
 
-/// The annotation that tells which part a ConfigMap is, and of how many: `2/5`.
+/// The annotation with the number of a part and of all parts: `2/5`.
 pub const PART_OF: &str = "policy.pointsman.dev/part";
 
-/// The namespaces whose ConfigMaps may hold plugins. Whoever may write there runs code in the host.
+/// The namespaces whose ConfigMaps may hold plugins. Anyone who may write there runs code in the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Namespaces {
-    /// The host's own alone.
+    /// Only the host's own.
     #[default]
     Own,
     /// The host's own and these.
     Listed(BTreeSet<String>),
-    /// Every one.
+    /// All.
     All,
 }
 
@@ -71,7 +71,7 @@ impl Source for ConfigMaps {
         source.config_map.as_ref().map(|config_map| config_map.name.clone())
     }
 
-    /// None where the host may not read them.
+    /// None if the host may not read them.
     fn config_maps(&self, source: &PluginSource, settings: &SourceSettings) -> BTreeSet<ConfigMapKey> {
         let Some(source) = &source.config_map else { return BTreeSet::new() };
         let namespace = source.namespace.as_ref().unwrap_or(&settings.namespace);
@@ -98,7 +98,7 @@ impl Source for ConfigMaps {
     }
 }
 
-/// The component that a source names, unpacked. `get` looks a ConfigMap up by namespace and name.
+/// The component that a source names, uncompressed. `get` finds a ConfigMap by namespace and name.
 pub fn assemble(
     source: &ConfigMapSource,
     host_namespace: &str,
@@ -152,7 +152,7 @@ impl PluginPart {
         SourceError::Unmarked { map: self.title.clone(), annotation, found }
     }
 
-    /// The digest that it tells, or none if it tells nothing.
+    /// The digest in its annotation, or none without an annotation.
     fn digest(&self) -> Result<Option<Digest>, SourceError> {
         self.annotation(DIGEST).map(|digest| digest.parse().map_err(|_| self.unmarked(DIGEST))).transpose()
     }
@@ -180,7 +180,7 @@ fn keys(data: Option<&BTreeMap<String, ByteString>>) -> String {
     }
 }
 
-/// Checks that parts are all those of one component, in order. Tells its digest; a single ConfigMap needs to tell none.
+/// Checks that parts are all those of one component, in order. Returns its digest; a single ConfigMap needs none.
 fn belong_together(parts: &[PluginPart]) -> Result<Option<Digest>, SourceError> {
     let [first, others @ ..] = parts else { return Ok(None) };
     let digest = first.digest()?;
@@ -188,7 +188,7 @@ fn belong_together(parts: &[PluginPart]) -> Result<Option<Digest>, SourceError> 
         return Ok(None);
     }
     let digest = digest.ok_or_else(|| first.unmarked(DIGEST))?;
-    // First of all whether they are of one component: while they are replaced their numbers may change as well.
+    // Compare the digests first: while parts are replaced, their numbers may also change.
     for other in others {
         let told = other.digest()?.ok_or_else(|| other.unmarked(DIGEST))?;
         if told != digest {
@@ -204,7 +204,7 @@ fn belong_together(parts: &[PluginPart]) -> Result<Option<Digest>, SourceError> 
         let named = place(number, parts.len());
         match part.annotation(PART_OF) {
             Some(told) if told == named => {}
-            // Someone who writes the digest by hand needn't number a single part.
+            // Someone who sets the digest manually needn't number a single part.
             None if others.is_empty() => {}
             Some(told) if is_place(told) => {
                 let (map, told) = (part.title.clone(), told.to_owned());
@@ -220,7 +220,7 @@ fn place(number: usize, of: usize) -> String {
     format!("{number}/{of}")
 }
 
-/// The number of parts that a place such as `1/5` tells.
+/// The number of parts in a position such as `1/5`.
 pub(crate) fn parts_of(place: &str) -> Option<usize> {
     let (number, of) = place.split_once('/')?;
     let (number, of) = (number.parse::<usize>().ok()?, of.parse::<usize>().ok()?);
@@ -236,7 +236,7 @@ pub(crate) fn part_name(name: &str, number: usize) -> String {
     if number == 1 { name.to_owned() } else { format!("{name}-{number}") }
 }
 
-/// The ConfigMaps, of no namespace yet, that [`assemble`] makes the component of: compressed, the first called `name` and the
+/// The compressed ConfigMaps, without a namespace yet, from which [`assemble`] restores the component: the first is called `name`, the
 /// others `name-2`, `name-3` and so on. Equal bytes become equal ConfigMaps.
 pub fn split(name: &str, key: &str, component: &[u8]) -> Result<Vec<ConfigMap>, SourceError> {
     split_at(PART, name, key, component)
@@ -410,7 +410,7 @@ mod tests {
     #[test]
     fn parts_that_are_half_replaced_are_waited_for() {
         let (old, new) = (three(1), three(2));
-        // As a push writes them, one after the other.
+        // As a push replaces them, one after the other.
         for (replaced, other) in THREE.iter().enumerate().skip(1) {
             let mixed: Cluster = new.clone().into_iter().take(replaced).chain(old.clone().into_iter().skip(replaced)).collect();
             let (reason, sentence) = refused(&mixed, &THREE);
@@ -457,7 +457,7 @@ mod tests {
         let two = maps.get_mut("a-2").unwrap().binary_data.as_mut().unwrap().get_mut("plugin.wasm").unwrap();
         two.0[7] ^= 1;
         assert_eq!(refused(&maps, &THREE).0, "BrokenGzip");
-        // Uncompressed there is no checksum but ours.
+        // Without compression, our digest is the only checksum.
         let mut maps = by_hand("plugin.wasm", b"\0asm1");
         annotate(maps.get_mut("a").unwrap(), DIGEST, Some(&Digest::hash(b"\0asm2").to_string()));
         annotate(maps.get_mut("a").unwrap(), PART_OF, Some("1/1"));
@@ -494,7 +494,7 @@ mod tests {
         prop_oneof![
             prop::collection::vec(any::<u8>(), 1..3000),
             (any::<u8>(), 1_usize..100_000).prop_map(|(byte, length)| vec![byte; length]),
-            // Compressed already, and so packed twice.
+            // Already compressed, so it is compressed twice.
             prop::collection::vec(any::<u8>(), 1..300).prop_map(|bytes| pack(&bytes).unwrap()),
         ]
     }
@@ -524,7 +524,7 @@ mod tests {
             let names: Vec<_> = maps.iter().map(|map| map.metadata.name.clone().unwrap()).collect();
             let names: Vec<_> = names.iter().map(String::as_str).collect();
             prop_assert_eq!(refused(&cluster(maps.clone()), &names).0, "WaitingForParts");
-            // Nor with the right annotations, unless it is the same to the byte, as short last parts are.
+            // Not even with the right annotations, unless the bytes are equal, as short last parts may be.
             maps[which].metadata.annotations = split(one)[which].metadata.annotations.clone();
             let assembled = assembled(&cluster(maps), &names);
             prop_assert!(assembled.is_err() || assembled == Ok(noise(one, length)));

@@ -17,46 +17,46 @@ use std::{
     path::{Component, Path, PathBuf},
 };
 
-/// Why there are no bytes.
+/// Why a file can't be read.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The path isn't one below a directory.
+    /// The path isn't a relative path below the directory.
     #[error("the path {0:?} must be relative and without `..`: a plugin is looked up in the plugin directory")]
     Path(String),
-    /// Nothing is there.
+    /// The file doesn't exist.
     #[error("{} doesn't exist: put the plugin there, or correct the path", .0.display())]
     Missing(PathBuf),
     /// A symbolic link leads out of the directory.
     #[error("{} is a link to {}, which is outside of the plugin directory: put the plugin itself into the directory", path.display(), target.display())]
     Outside {
-        /// The path as it was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// Where it leads to.
+        /// The target of the link.
         target: PathBuf,
     },
-    /// A directory, a pipe or the like.
+    /// It is a directory, a pipe or the like.
     #[error("{} is {what}: a plugin must be a regular file", path.display())]
     NotRegular {
-        /// The path as it was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// What is there.
+        /// The kind of file.
         what: &'static str,
     },
-    /// More than we look at.
+    /// It exceeds the size limit.
     #[error("{} has more than {LARGEST_BINARY} bytes", .0.display())]
     TooLarge(PathBuf),
-    /// The system doesn't let us.
+    /// The system refuses the access.
     #[error("{} can't be read: {error}", path.display())]
     Unreadable {
-        /// The path as it was asked for.
+        /// The requested path.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
 
 impl FileError {
-    /// One CamelCase word for a condition.
+    /// A CamelCase reason for a condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Path(_) => "FilePathInvalid",
@@ -100,7 +100,7 @@ impl Source for File {
     }
 }
 
-/// The bytes of the file at a path in the directory. Blocks, but not for long whatever is there.
+/// The bytes of the file at a path in the directory. Blocks only briefly, regardless of the kind of file.
 pub fn read(dir: &Path, path: &str) -> Result<Vec<u8>, FileError> {
     let inside = |part: Component<'_>| matches!(part, Component::Normal(_) | Component::CurDir);
     if path.is_empty() || !Path::new(path).components().all(inside) {
@@ -108,7 +108,7 @@ pub fn read(dir: &Path, path: &str) -> Result<Vec<u8>, FileError> {
     }
     let path = dir.join(path);
     match resolve_and_read(dir, &path) {
-        // A mounted ConfigMap that is swapped meanwhile loses the folder that was found a moment ago.
+        // If a mounted ConfigMap is swapped meanwhile, the folder that was just found is gone.
         Err(FileError::Missing(_)) => resolve_and_read(dir, &path),
         done => done,
     }
@@ -120,7 +120,7 @@ fn resolve_and_read(dir: &Path, path: &Path) -> Result<Vec<u8>, FileError> {
         _ => FileError::Unreadable { path: path.to_owned(), error },
     };
     let dir = fs::canonicalize(dir).map_err(failed)?;
-    // Links within the directory are what a mounted ConfigMap is made of.
+    // A mounted ConfigMap consists of links within the directory.
     let target = fs::canonicalize(path).map_err(failed)?;
     if !target.starts_with(&dir) {
         return Err(FileError::Outside { path: path.to_owned(), target });
@@ -130,7 +130,7 @@ fn resolve_and_read(dir: &Path, path: &Path) -> Result<Vec<u8>, FileError> {
         None if found.len() > LARGEST_BINARY as u64 => Err(FileError::TooLarge(path.to_owned())),
         None => Ok(()),
     };
-    // Looked at before, because opening a device may do something, and after, because it may have been swapped.
+    // Check before opening, because opening a device may have effects, and after it, because the file may have been swapped.
     check(&fs::symlink_metadata(&target).map_err(failed)?)?;
     let flags = OFlags::NONBLOCK | OFlags::NOFOLLOW;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(&target).map_err(failed)?;
@@ -187,7 +187,7 @@ mod tests {
         let said =
             "DIR/etc/passwd is a link to /etc/passwd, which is outside of the plugin directory: put the plugin itself into the directory";
         assert_eq!(refused(&dir, "etc/passwd"), ("FileOutside", said.to_owned()));
-        // A name that begins as the directory's does isn't inside.
+        // A sibling directory whose name starts with the directory's name isn't inside.
         let beside = dir.path().with_extension("beside");
         fs::write(&beside, "").unwrap();
         symlink(&beside, dir.path().join("beside")).unwrap();

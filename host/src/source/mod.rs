@@ -1,4 +1,4 @@
-//! Where a plugin's bytes come from, and how they are packed on the way.
+//! The sources of a plugin's bytes, and their packing.
 //!
 //! A further source is a file in this folder, its line in [`SOURCES`], and its field in the PolicyPlugin's `spec.source`.
 
@@ -26,18 +26,18 @@ use tokio::{runtime::Builder, task::spawn_blocking};
 /// Every source, in the order in which messages name them.
 pub const SOURCES: &[&dyn Source] = &[&builtin::Builtin, &file::File, &config_map::ConfigMaps];
 
-/// How long reading a source may take: a set is put together only when all sources have been read, so that one that hangs holds up others.
+/// The timeout of reading a source: a set is built only after all sources were read, so one that hangs delays the others.
 const READ_DEADLINE: Duration = Duration::from_secs(30);
 
-/// One way for a plugin's bytes to reach a host.
+/// A kind of source of a plugin's bytes.
 pub trait Source: Debug + Send + Sync {
     /// Its field in `spec.source`.
     fn field(&self) -> &'static str;
 
-    /// What the field names, as the status shows it, or none where the field is absent.
+    /// The source as the status shows it, or none if the field is absent.
     fn title(&self, source: &PluginSource) -> Option<String>;
 
-    /// The ConfigMaps that it takes bytes from. The host watches them, and reads the source again when one changes.
+    /// The ConfigMaps with the bytes. The host watches them, and reads the source again when one changes.
     fn config_maps(&self, _source: &PluginSource, _settings: &SourceSettings) -> BTreeSet<ConfigMapKey> {
         BTreeSet::new()
     }
@@ -52,20 +52,20 @@ pub trait Source: Debug + Send + Sync {
         false
     }
 
-    /// How long reading may take. What isn't there by then is tried again later.
+    /// The timeout of reading. Bytes that aren't there by then are retried later.
     fn deadline(&self) -> Duration {
         READ_DEADLINE
     }
 
-    /// The component's bytes, unpacked, or none while not all of them have been seen. The future runs beside everything else: it may take
-    /// its time, and what keeps a processor or a disk busy goes through [`off_the_runtime`].
+    /// The component's bytes, uncompressed, or none while not all of them are known. The future runs in a separate task and may take long;
+    /// work that blocks a processor or a disk uses [`off_the_runtime`].
     fn read(&self, source: PluginSource, from: SourceView) -> BoxFuture<'static, Result<Option<Vec<u8>>, Problem>>;
 }
 
-/// What a host allows its sources.
+/// The host's settings for its sources.
 #[derive(Clone, Debug, Default)]
 pub struct SourceSettings {
-    /// The host's namespace, where a source that names none looks for ConfigMaps.
+    /// The host's namespace, in which a source without a namespace finds its ConfigMaps.
     pub namespace: String,
     /// The namespaces that ConfigMaps may be in.
     pub namespaces: Namespaces,
@@ -73,14 +73,14 @@ pub struct SourceSettings {
     pub directory: Option<PathBuf>,
 }
 
-/// What a source reads from, as it was when reading began.
+/// The inputs of a source, as they were when reading began.
 #[derive(Clone, Debug, Default)]
 pub struct SourceView {
-    /// What the host allows.
+    /// The host's settings.
     pub settings: SourceSettings,
-    /// The ConfigMaps that were looked for: there, or not. One that is missing here hasn't been looked for yet.
+    /// The states of the ConfigMaps, which may not exist. A ConfigMap without an entry isn't known yet.
     pub config_maps: BTreeMap<ConfigMapKey, Option<Arc<ConfigMap>>>,
-    /// Why one of them, which was never seen, can't be read.
+    /// Why one of them, which has never been read, can't be read.
     pub unreadable: Option<String>,
 }
 
@@ -96,12 +96,12 @@ pub fn find<'s>(sources: &[&'s dyn Source], source: &PluginSource) -> Result<&'s
     Err(Problem { reason: "InvalidSpec".to_owned(), message })
 }
 
-/// Runs what keeps a processor or a disk busy where it stalls no task.
+/// Runs work that blocks a processor or a disk in a thread of its own, so that it delays no task.
 pub async fn off_the_runtime<T: Send + 'static>(work: impl FnOnce() -> Result<T, Problem> + Send + 'static) -> Result<T, Problem> {
     spawn_blocking(work).await.unwrap_or_else(|error| Err(Problem::new("LoadingFailed", &error)))
 }
 
-/// Reads a source and waits for it, as the offline commands do. The thread is one of its own, since the caller's may belong to a runtime.
+/// Reads a source and waits for it, for the offline commands. It uses a separate thread, because the caller's may belong to a runtime.
 pub fn read_offline(source: &'static dyn Source, wanted: &PluginSource, view: SourceView) -> Result<Option<Vec<u8>>, Problem> {
     let read = source.read(wanted.clone(), view);
     let wait = || match Builder::new_current_thread().enable_all().build() {
@@ -111,18 +111,18 @@ pub fn read_offline(source: &'static dyn Source, wanted: &PluginSource, view: So
     thread::scope(|scope| scope.spawn(wait).join()).unwrap_or_else(|_| Err(Problem::new("LoadingFailed", &"reading the source panicked")))
 }
 
-/// Why a source gives no bytes.
+/// Why a source has no bytes.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SourceError {
-    /// A namespace that the host doesn't read from.
+    /// The host doesn't read from the namespace.
     #[error(
         "ConfigMaps of the namespace {namespace} aren't read: the host reads plugins from {allowed}; put the ConfigMap there, or allow \
          the namespace in the host's configuration"
     )]
     NamespaceNotAllowed {
-        /// The namespace that was asked for.
+        /// The requested namespace.
         namespace: String,
-        /// Those that are read, in words.
+        /// The allowed namespaces, as text.
         allowed: String,
     },
     /// There is no such ConfigMap.
@@ -133,9 +133,9 @@ pub enum SourceError {
     NoKey {
         /// Namespace and name.
         map: String,
-        /// The key that was asked for.
+        /// The requested key.
         key: String,
-        /// The keys of its binaryData, in words.
+        /// The keys of its binaryData, as text.
         there: String,
     },
     /// The key holds text.
@@ -157,10 +157,10 @@ pub enum SourceError {
     /// It can't be decompressed.
     #[error("it starts like gzip but can't be decompressed: {0}; store it again, uncompressed or compressed with gzip")]
     Gzip(String),
-    /// It doesn't fit into as many ConfigMaps as a source can name.
+    /// It needs more ConfigMaps than a source can name.
     #[error("compressed it has {0} bytes; the limit of a ConfigMap source is {most}: use a file source", most = pointsman_sandbox::limits::PART * pointsman_sandbox::limits::MAX_CONFIG_MAP_PARTS)]
     TooManyParts(usize),
-    /// A part doesn't tell what it is a part of.
+    /// A part doesn't identify its component.
     #[error(
         "the ConfigMap {map} lacks the annotation {annotation}, which identifies its component ({found}): store the component with \
          `pointsman plugin push`"
@@ -170,7 +170,7 @@ pub enum SourceError {
         map: String,
         /// The annotation that is missing or wrong.
         annotation: &'static str,
-        /// What it has.
+        /// The annotation's value.
         found: String,
     },
     /// The parts are of different components.
@@ -180,28 +180,28 @@ pub enum SourceError {
     Mixed {
         /// The first part's namespace and name.
         first: String,
-        /// The digest that it tells.
+        /// The digest in its annotation.
         first_digest: Box<Digest>,
         /// Namespace and name of one that differs.
         other: String,
-        /// The digest that it tells.
+        /// The digest in its annotation.
         other_digest: Box<Digest>,
     },
-    /// A part stands at another's place, or parts are missing.
+    /// A part is in another's position, or parts are missing.
     #[error(
         "the ConfigMap {map} is part {told} of {digest}, and the source names it as part {named}: name all parts, in order, in source.configMap.name and source.configMap.parts"
     )]
     OutOfOrder {
         /// Namespace and name.
         map: String,
-        /// The part that it tells to be, such as 2/5.
+        /// The position in its annotation, such as 2/5.
         told: String,
-        /// The part that the source makes it.
+        /// Its position in the source.
         named: String,
-        /// The digest that it tells.
+        /// The digest in its annotation.
         digest: Box<Digest>,
     },
-    /// The bytes aren't those that were announced.
+    /// The bytes don't have the announced digest.
     #[error(
         "the ConfigMap {map} has {told} in its annotation {annotation}, but its bytes have {found}: store the component again",
         annotation = config_map::DIGEST
@@ -209,15 +209,15 @@ pub enum SourceError {
     OtherBytes {
         /// Namespace and name.
         map: String,
-        /// What the annotation tells.
+        /// The digest in the annotation.
         told: Box<Digest>,
-        /// What the bytes are.
+        /// The digest of the bytes.
         found: Box<Digest>,
     },
 }
 
 impl SourceError {
-    /// One CamelCase word for it, for a condition.
+    /// A CamelCase reason for a condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NamespaceNotAllowed { .. } => "NamespaceNotAllowed",

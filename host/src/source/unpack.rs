@@ -1,4 +1,4 @@
-//! Components travel as they are or compressed with gzip, which their first bytes tell.
+//! Components are stored plain or compressed with gzip, which their first bytes show.
 
 use super::SourceError;
 use flate2::{Compression, bufread::GzDecoder, write::GzEncoder};
@@ -10,7 +10,7 @@ use std::{
 
 const MAGIC: [u8; 2] = [0x1f, 0x8b];
 
-/// The component in `bytes`, decompressed where it needs to be. Never larger than [`LARGEST_BINARY`].
+/// The component in `bytes`, decompressed if necessary. Never larger than [`LARGEST_BINARY`].
 pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SourceError> {
     if bytes.len() > LARGEST_BINARY {
         return Err(SourceError::TooLarge(""));
@@ -20,7 +20,7 @@ pub fn unpack(bytes: &[u8]) -> Result<Cow<'_, [u8]>, SourceError> {
     }
     let mut decoder = GzDecoder::new(bytes);
     let mut unpacked = Vec::new();
-    // One byte more tells a component of exactly the largest size from a bomb, of which no more is ever in memory.
+    // One more byte distinguishes a component of exactly the maximum size from a bomb, of which no more is ever in memory.
     let most = u64::try_from(LARGEST_BINARY).unwrap_or(u64::MAX);
     (&mut decoder).take(most + 1).read_to_end(&mut unpacked).map_err(|error| SourceError::Gzip(words(&error)))?;
     if unpacked.len() > LARGEST_BINARY {
@@ -40,7 +40,7 @@ fn words(error: &io::Error) -> String {
     }
 }
 
-/// `bytes` compressed with gzip. Equal bytes become equal bytes: no time stands in it.
+/// `bytes` compressed with gzip. Equal bytes become equal bytes: the header has no time.
 pub(super) fn pack(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(bytes)?;
@@ -60,7 +60,7 @@ mod tests {
         assert_eq!(unpack(b"\0asm and more").unwrap(), Cow::Borrowed(b"\0asm and more"));
         assert_eq!(unpack(b"").unwrap(), Cow::Borrowed(b""));
         assert_eq!(*unpack(&pack(b"\0asm and more").unwrap()).unwrap(), *b"\0asm and more");
-        // Only one layer: what comes out isn't looked at again.
+        // Only one layer: the result isn't decompressed again.
         let twice = pack(&pack(b"x").unwrap()).unwrap();
         assert_eq!(*unpack(&twice).unwrap(), *pack(b"x").unwrap());
     }

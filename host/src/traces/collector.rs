@@ -13,13 +13,13 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long one request may take, and all attempts with a batch.
+/// The timeout of a request, and of all attempts to send a batch.
 pub(super) const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How much of an answer is read.
+/// The maximum size of a response that is read.
 const MAX_ANSWER_BYTES: usize = 64 << 10;
 
-/// Why the last request failed. The error of the exporter doesn't have that.
+/// The reason why the last request failed, which the exporter's error lacks.
 pub(super) type LastFailure = Arc<Mutex<Option<String>>>;
 
 /// A collector.
@@ -36,12 +36,12 @@ impl fmt::Debug for Collector {
 }
 
 impl Collector {
-    /// A client of the server of a URL, which the system's CAs verify.
+    /// A client of the server of a URL. The system's CAs verify the server.
     pub(super) fn new(url: &Uri) -> kube::Result<Self> {
         Ok(Self { client: outbound::client(url)?, failure: LastFailure::default() })
     }
 
-    /// Why the last request failed.
+    /// The reason why the last request failed.
     pub(super) fn failure(&self) -> LastFailure {
         Arc::clone(&self.failure)
     }

@@ -1,7 +1,7 @@
 //! Traces of reconciles and of requests to an endpoint picker, sent to a collector by OTLP over HTTP.
 //!
-//! Spans end up in a bounded queue, from which one task sends them. Nobody waits for a collector: what doesn't fit into the queue, or can't be
-//! sent, is dropped and counted.
+//! Spans go into a queue of limited size, from which one task sends them. Nothing waits for a collector: spans that don't fit into the
+//! queue, or can't be sent, are dropped and counted.
 
 mod collector;
 mod queue;
@@ -26,17 +26,17 @@ use tracing_subscriber::{
     layer::Context,
 };
 
-/// How long a process waits for the collector when it ends. A host has given its lease back by then.
+/// How long a process waits for the collector when it ends. A host has released its lease by then.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The path for traces below the URL of a collector, by OTLP.
 const PATH: &str = "/v1/traces";
 
-/// Where a collector is.
+/// The URL of a collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint(Uri);
 
-/// Why a URL isn't that of a collector.
+/// Why a URL isn't a collector's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not the URL of a collector: write one such as http://collector.monitoring:4318, without credentials or a query")]
 pub struct EndpointError(String);
@@ -66,18 +66,18 @@ pub enum TracesError {
     /// There is no client for the collector.
     #[error(transparent)]
     Client(#[from] kube::Error),
-    /// A variable of the environment is wrong that the exporter reads.
+    /// An environment variable of the exporter is invalid.
     #[error(transparent)]
     Exporter(#[from] ExporterBuildError),
 }
 
-/// The layer beside that of the log which turns spans of `tracing` into those of traces.
+/// A layer in addition to the log's, which converts spans of `tracing` into those of traces.
 pub type TraceLayer = Box<dyn Layer<Registry> + Send + Sync>;
 
 /// The process that sends traces.
 #[derive(Clone, Copy, Debug)]
 pub struct Origin<'a> {
-    /// What it is.
+    /// The kind of process.
     pub service: &'static str,
     /// Its name among those of its kind.
     pub identity: &'a str,
@@ -94,7 +94,7 @@ pub struct Traces {
 }
 
 impl Traces {
-    /// Starts to send the spans that the tracer makes. `sample` is the part of all traces that begin here, from 0 to 1.
+    /// Starts to send the spans of the tracer. `sample` is the part of the traces that begin here, from 0 to 1.
     pub fn start(endpoint: &Endpoint, sample: f64, origin: Origin<'_>) -> Result<(Self, SdkTracer), TracesError> {
         let collector = Collector::new(&endpoint.0)?;
         let failure = collector.failure();
@@ -115,12 +115,12 @@ impl Traces {
         Ok((Self { counts, stop, task }, tracer))
     }
 
-    /// How many spans were sent and how many dropped.
+    /// The numbers of sent and dropped spans.
     pub fn counts(&self) -> &SpanCounts {
         &self.counts
     }
 
-    /// Sends what is queued and ends. It waits a limited time for the collector.
+    /// Sends the queued spans and ends. It waits a limited time for the collector.
     pub async fn flush(mut self) {
         _ = self.stop.send(());
         if timeout(FLUSH_TIMEOUT, &mut self.task).await.is_err() {
@@ -139,7 +139,7 @@ fn resource(Origin { service, identity, namespace }: Origin<'_>) -> Resource {
     Resource::builder().with_service_name(service).with_attributes(attributes).build()
 }
 
-/// Creates the spans of traces, and puts those that have ended into the queue.
+/// Creates the spans of traces, and puts ended ones into the queue.
 fn tracer(queue: SpanQueue, sample: f64, resource: Resource) -> SdkTracer {
     // A trace is sampled as a whole.
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample)));
@@ -147,17 +147,17 @@ fn tracer(queue: SpanQueue, sample: f64, resource: Resource) -> SdkTracer {
     provider.tracer("pointsman")
 }
 
-/// Makes spans of `tracing` those of traces. The filter of the log plays no part.
+/// Converts spans of `tracing` into those of traces. The log's filter doesn't affect them.
 pub fn layer(tracer: SdkTracer) -> TraceLayer {
     let spans = tracing_opentelemetry::layer()
         .with_tracer(tracer)
-        // Parents are those of `tracing`, which follow a task from thread to thread.
+        // The parents are those of `tracing`, which follow a task from thread to thread.
         .with_context_activation(false)
         .with_location(false)
         .with_threads(false)
         .with_target(false)
         .with_tracked_inactivity(false);
-    // Plans are made outside reconciles too, for comparisons and the webhook.
+    // Plans are also made outside reconciles, for comparisons and the webhook.
     let within = |of: &Metadata<'_>, around: &Context<'_, Registry>| {
         of.target() == TARGET && (of.name() == RECONCILE || around.lookup_current().is_some())
     };

@@ -1,4 +1,4 @@
-//! The queue of spans that have ended, and what sends them. Adding to it never waits.
+//! The queue of ended spans, and the task that sends them. Adding a span never waits.
 
 use super::collector::LastFailure;
 use crate::metrics::Labels;
@@ -28,10 +28,10 @@ const MAX_QUEUED_SPANS: usize = 4096;
 /// The maximum number of spans in a request.
 const MAX_BATCH_SPANS: usize = 512;
 
-/// How long spans are gathered, if there are fewer.
+/// How long spans are gathered if a batch isn't full.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
 
-/// How many spans were sent and how many dropped.
+/// The numbers of sent and dropped spans.
 #[derive(Clone, Debug)]
 pub struct SpanCounts(Family<Labels<1>, Counter>);
 
@@ -50,19 +50,19 @@ impl SpanCounts {
         self.0.get_or_create(&[("outcome", outcome)]).inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
     }
 
-    /// How many have this outcome.
+    /// The number of spans with this outcome.
     #[cfg(test)]
     pub(super) fn get(&self, outcome: &'static str) -> u64 {
         self.0.get_or_create(&[("outcome", outcome)]).get()
     }
 
-    /// Adds the metric to those of the page.
+    /// Adds the metric to the page.
     pub fn register(&self, registry: &mut Registry) {
         registry.register("pointsman_trace_spans", "Spans of traces, by whether they were sent or dropped", self.0.clone());
     }
 }
 
-/// The end of the queue that spans are added to.
+/// The sender of the queue.
 #[derive(Debug)]
 pub(super) struct SpanQueue {
     spans: Sender<SpanData>,
@@ -86,7 +86,7 @@ impl SpanProcessor for SpanQueue {
         }
     }
 
-    // What is queued is sent by a task of the host's, which also ends it.
+    // One of the host's tasks sends the queued spans, and also ends it.
     fn force_flush(&self) -> OTelSdkResult {
         Ok(())
     }
@@ -96,7 +96,7 @@ impl SpanProcessor for SpanQueue {
     }
 }
 
-/// Moves the begin of a span to the time in its field. A span of `tracing` begins when it is created.
+/// Sets a span's start to the time in its field. A span of `tracing` otherwise starts when it is created.
 fn set_begin(span: &mut SpanData) {
     let Some(at) = span.attributes.iter().position(|attribute| attribute.key.as_str() == BEGIN) else { return };
     if let Value::I64(nanoseconds) = span.attributes.remove(at).value
@@ -106,7 +106,7 @@ fn set_begin(span: &mut SpanData) {
     }
 }
 
-/// The end of the queue that spans are sent from.
+/// The receiver of the queue.
 #[derive(Debug)]
 pub(super) struct QueuedSpans {
     spans: Receiver<SpanData>,
@@ -114,7 +114,7 @@ pub(super) struct QueuedSpans {
 }
 
 impl QueuedSpans {
-    /// Sends spans until `stop`, and what is queued by then. A batch that fails is dropped; the exporter has retried by then.
+    /// Sends spans until `stop`, and then the queued ones. A batch that fails is dropped; the exporter has retried by then.
     pub(super) async fn send(mut self, exporter: impl SpanExporter, failure: LastFailure, mut stop: oneshot::Receiver<()>) {
         let (mut batch, mut failing, mut stopping) = (Vec::new(), false, false);
         loop {
@@ -143,7 +143,7 @@ impl QueuedSpans {
                 }
                 Err(error) => {
                     self.counts.add("dropped", spans);
-                    // The next batch may well fail too.
+                    // The next batch may also fail.
                     if !std::mem::replace(&mut failing, true) {
                         let error = locked(&failure).take().unwrap_or_else(|| error.to_string());
                         tracing::warn!(error, "traces can't be sent, and are dropped until the collector accepts them");
@@ -153,7 +153,8 @@ impl QueuedSpans {
         }
     }
 
-    /// Waits until there are enough spans for a batch, or some have waited long enough. There are none afterwards only if no more can come.
+    /// Waits until there are enough spans for a batch, or the first have waited long enough. The batch stays empty only if no more spans
+    /// can come.
     async fn fill(&mut self, batch: &mut Vec<SpanData>) {
         if batch.is_empty() {
             self.spans.recv_many(batch, MAX_BATCH_SPANS).await;

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use tracing::{Event, Level, Span, debug_span, instrument::WithSubscriber, subscriber::with_default};
 use tracing_subscriber::layer::SubscriberExt;
 
-/// A collector that takes spans, refuses them, or never answers.
+/// A collector that accepts spans, refuses them, or never responds.
 #[derive(Clone, Debug, Default)]
 struct Fake {
     taken: Arc<Mutex<Vec<Vec<SpanData>>>>,
@@ -62,7 +62,7 @@ fn origin() -> Resource {
     resource(Origin { service: "pointsman", identity: "host-0", namespace: "pointsman-system" })
 }
 
-/// What becomes of spans with this part of all traces.
+/// The layer, the queue and the counts for this sample rate.
 fn pipeline(sample: f64) -> (TraceLayer, QueuedSpans, SpanCounts) {
     let counts = SpanCounts::default();
     let (queue, spans) = SpanQueue::new(counts.clone());
@@ -143,7 +143,7 @@ async fn that_a_collector_refuses_spans_is_logged_once_until_it_takes_them_again
     collector.refuses.store(3, Ordering::SeqCst);
     let (_stop, stopped) = oneshot::channel();
     let log = Registry::default().with(Warnings(Arc::clone(&warnings)));
-    // None come any more, so it ends.
+    // No more spans come, so it ends.
     spans.send(collector, LastFailure::default(), stopped).with_subscriber(log).await;
     assert_eq!((counts.get("dropped"), counts.get("sent"), warnings.load(Ordering::SeqCst)), (3 * 512, 5 * 512, 1));
 }

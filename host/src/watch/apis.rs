@@ -1,4 +1,4 @@
-//! Which kinds the cluster serves, kept up to date: ours and the neighbours' come and go while we run.
+//! The kinds that the cluster serves, kept up to date: our CRDs and others' may be installed and removed at any time.
 
 use super::outdated::InstalledCrds;
 use crate::problem::sentence;
@@ -18,27 +18,27 @@ use pointsman_crds::KINDS;
 use std::{collections::BTreeSet, pin::pin, time::Duration};
 use tokio::{sync::watch, time::timeout};
 
-/// The group that holds what decides. Without it nothing can.
+/// The group of the policies. Without it, no policy is active.
 const POLICY_GROUP: &str = "policy.pointsman.dev";
 
-/// After a change of CRDs the API server needs a moment until discovery tells of it.
+/// How long the API server may need after a change of CRDs until discovery shows it.
 const DISCOVERY_DELAY: Duration = Duration::from_secs(2);
 
-/// The kinds that the cluster serves, of all groups that aren't Kubernetes' own.
+/// The kinds that the cluster serves, of all groups except for Kubernetes' own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Apis {
-    /// Whether the API server has been asked at all.
+    /// Whether discovery has ever succeeded.
     known: bool,
-    /// Why it couldn't be asked, until it is known.
+    /// Why discovery fails, until it has succeeded.
     failure: Option<String>,
     /// group, version, plural name.
     served: BTreeSet<(String, String, String)>,
-    /// What our CRDs lack that are older than this host, a sentence each.
+    /// The fields that our older CRDs lack, one sentence per CRD.
     outdated: Vec<String>,
 }
 
 impl Apis {
-    /// Whether the API server has been asked at all.
+    /// Whether discovery has ever succeeded.
     pub fn known(&self) -> bool {
         self.known
     }
@@ -48,7 +48,7 @@ impl Apis {
         self.served.contains(&(group.to_owned(), version.to_owned(), plural.to_owned()))
     }
 
-    /// The same of any version.
+    /// Whether a kind can be read and written in any version.
     pub fn serves_any_version(&self, group: &str, plural: &str) -> bool {
         self.served.iter().any(|(its_group, _, its_plural)| its_group == group && its_plural == plural)
     }
@@ -58,12 +58,12 @@ impl Apis {
         our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural)).map(|kind| name(&kind)).collect()
     }
 
-    /// What our CRDs lack that are older than this host, a sentence each. The host works with what they have.
+    /// The fields that our older CRDs lack, one sentence per CRD. The host works with the fields they have.
     pub fn outdated(&self) -> impl Iterator<Item = &str> {
         self.outdated.iter().map(String::as_str)
     }
 
-    /// Why we can't work, if so.
+    /// The reason why this host can't work, if any.
     pub fn obstacle(&self) -> Option<String> {
         if !self.known {
             let failure = self.failure.as_ref().map(|failure| format!(": {failure}")).unwrap_or_default();
@@ -83,12 +83,12 @@ fn name(kind: &ApiResource) -> String {
     format!("{}.{}/{}", kind.plural, kind.group, kind.version)
 }
 
-/// Keeps `served` up to date. It ends only when it can't go on.
+/// Keeps `served` up to date. It ends only when it can't continue.
 pub async fn keep(client: Client, served: watch::Sender<Apis>) {
-    // Only that something changed matters, so the metadata is enough: a CRD of ours is up to a megabyte.
+    // Only the fact of a change matters, so the metadata is enough: one of our CRDs has up to a megabyte.
     let crds = Api::<PartialObjectMeta<CustomResourceDefinition>>::all(client.clone());
     let changes = watcher::watcher(crds, watcher::Config::default()).default_backoff();
-    // An installation touches a dozen of them at once.
+    // An installation changes a dozen of them at once.
     let mut changes = pin!(changes.ready_chunks(64));
     let mut installed = InstalledCrds::default();
     let (mut settled, mut is_watched, mut last_failure) = (false, true, None);
@@ -100,7 +100,7 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
             Err(_) => true,
         };
         let discovered = discover(&client).await.map(|now| publish(&served, now));
-        // Afterwards: who waits for the kinds doesn't wait until each CRD of ours was read.
+        // Afterwards, so that the kinds are published before each of our CRDs is read.
         let compared = match discovered {
             Ok(()) => installed.outdated(&client).await,
             Err(error) => Err(error),
@@ -112,7 +112,7 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
             }
             Err(error) => {
                 let failure = describe(&error);
-                // It is asked every two seconds.
+                // Discovery is retried every two seconds.
                 if last_failure.as_ref() != Some(&failure) {
                     tracing::warn!(error = failure, "asking the API server what it serves; trying again");
                 }
@@ -124,7 +124,7 @@ pub async fn keep(client: Client, served: watch::Sender<Apis>) {
     }
 }
 
-/// What is wrong, and what to do about the one failure that doesn't pass by itself.
+/// The error, and the remedy for the one failure that isn't transient.
 fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if status.code == 401 => format!(
@@ -136,7 +136,7 @@ fn describe(error: &kube::Error) -> String {
     }
 }
 
-/// Waits for what may change the kinds that are served, and records everything that comes before.
+/// Waits for an event that may change the served kinds, and records all events before it.
 async fn next_notable(
     changes: &mut (impl Stream<Item = Vec<watcher::Result<Event<PartialObjectMeta<CustomResourceDefinition>>>>> + Unpin),
     installed: &mut InstalledCrds,
@@ -147,7 +147,7 @@ async fn next_notable(
         for event in &events {
             installed.record(event);
             match event {
-                // It comes before each list, also before one that fails.
+                // This event comes before each list, even one that fails.
                 Ok(Event::Init) => {}
                 Ok(_) => *is_watched = true,
                 Err(error) if std::mem::replace(is_watched, false) => {
@@ -162,7 +162,7 @@ async fn next_notable(
     }
 }
 
-/// Publishes the kinds, if they have changed.
+/// Publishes the kinds if they have changed.
 fn publish(served: &watch::Sender<Apis>, now: Apis) {
     served.send_if_modified(|before| {
         let now = Apis { outdated: before.outdated.clone(), ..now };
@@ -178,15 +178,15 @@ fn publish(served: &watch::Sender<Apis>, now: Apis) {
     });
 }
 
-/// Whether this may change the kinds that are served.
+/// Whether an event may change the served kinds.
 fn is_notable<K>(event: &watcher::Result<Event<K>>) -> bool {
     matches!(event, Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone))
 }
 
-/// Asks the API server once.
+/// Queries the API server once.
 ///
-/// An API server that has just started names a custom resource in its discovery only once it has read the CRD again. Until then
-/// the CRD itself is the authority: taking its kind for absent would turn every service that needs it.
+/// An API server that has just started includes a custom resource in discovery only once it has read the CRD again. Until then, the CRD
+/// itself is authoritative: if its kind seemed absent, every service that needs it would change.
 pub async fn discover(client: &Client) -> kube::Result<Apis> {
     let groups = client.list_api_groups_aggregated().await?;
     let mut served = BTreeSet::new();
@@ -206,7 +206,7 @@ pub async fn discover(client: &Client) -> kube::Result<Apis> {
     let crds = Api::<CustomResourceDefinition>::all(client.clone());
     let asked = unlisted.into_iter().map(async |kind| match crds.get_opt(&format!("{}.{}", kind.2, kind.0)).await {
         Ok(crd) => Ok(crd.is_some_and(|crd| is_established(&crd, &kind.1)).then_some(kind)),
-        // A user of the command line may not be allowed to read CRDs.
+        // A command line user may have no right to read CRDs.
         Err(kube::Error::Api(status)) if status.is_forbidden() => Ok(None),
         Err(error) => Err(error),
     });

@@ -1,4 +1,4 @@
-//! One ConfigMap by its name, as it is whenever that may have changed.
+//! Watches one ConfigMap by name.
 
 use futures::{StreamExt, future::ready, stream::BoxStream};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -11,7 +11,7 @@ use kube::{
 };
 use std::sync::Arc;
 
-/// What a watch says of it: none while it isn't there.
+/// The state of the ConfigMap: none if it doesn't exist.
 pub(crate) type State = Result<Option<Arc<ConfigMap>>, watcher::Error>;
 
 /// Watches a ConfigMap.
@@ -21,7 +21,7 @@ pub(crate) fn states(api: Api<ConfigMap>, name: &str) -> BoxStream<'static, Stat
     watcher::watcher(api, config).default_backoff().filter_map(move |event| ready(state(event, &mut listed))).boxed()
 }
 
-/// What an event comes to, if anything. A list is known at its end.
+/// The state after an event, if it changes. A list is known at its end.
 fn state(event: Result<Event<ConfigMap>, watcher::Error>, listed: &mut Option<Arc<ConfigMap>>) -> Option<State> {
     match event {
         Ok(Event::Init) => {

@@ -1,4 +1,5 @@
-//! Our CRDs that are of another version than this host and lack fields that it writes or reads. Each is reported; the host works with the fields that they have.
+//! Our CRDs of other versions that lack fields which this host writes or reads. Each is reported; the host works with the fields that they
+//! have.
 
 use crate::crds::{self, Outcome};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -13,18 +14,18 @@ use std::collections::BTreeMap;
 /// The uid of a CRD and the generation of its spec.
 type Version = (Option<String>, Option<i64>);
 
-/// The installed CRDs, as a watch of their metadata brings them, and what was found of ours.
+/// The installed CRDs, from a watch of their metadata, and the results for ours.
 #[derive(Debug, Default)]
 pub(super) struct InstalledCrds {
     seen: BTreeMap<String, Version>,
-    /// What a list that hasn't ended has brought so far.
+    /// The content of a list that hasn't ended yet.
     listed: BTreeMap<String, Version>,
-    /// A CRD of ours is up to a megabyte: each version is read and compared once.
+    /// Each version of our CRDs is read and compared once, because a CRD has up to a megabyte.
     compared: BTreeMap<String, (Version, Option<String>)>,
 }
 
 impl InstalledCrds {
-    /// Takes note of what the watch has brought.
+    /// Records an event of the watch.
     pub(super) fn record(&mut self, event: &watcher::Result<Event<PartialObjectMeta<CustomResourceDefinition>>>) {
         let version = |crd: &PartialObjectMeta<_>| (crd.metadata.uid.clone(), crd.metadata.generation);
         match event {
@@ -37,7 +38,7 @@ impl InstalledCrds {
         }
     }
 
-    /// A sentence for each of our CRDs that lacks something. What can't be read is as it was, and is read again the next time.
+    /// A sentence for each of our CRDs that lacks fields. A CRD that can't be read keeps its result, and is read again next time.
     pub(super) async fn outdated(&mut self, client: &Client) -> kube::Result<Vec<String>> {
         let api = Api::<CustomResourceDefinition>::all(client.clone());
         for kind in KINDS {
@@ -51,7 +52,7 @@ impl InstalledCrds {
                 continue;
             }
             let (version, Some(found)) = (version.clone(), api.get_opt(&name).await?) else { continue };
-            // Making ours of its Rust type takes as long as planning several services.
+            // Building our CRD from its Rust type takes as long as planning several services.
             let crd = kind.crd;
             let message = tokio::task::spawn_blocking(move || complaint(&crd(), &found)).await.unwrap_or_default();
             if let Some(message) = &message {
@@ -63,7 +64,8 @@ impl InstalledCrds {
     }
 }
 
-/// What a CRD of ours lacks, and what to do. Those of others are for `pointsman crds check`: their projects decide what they have.
+/// The fields that one of our CRDs lacks, and the remedy. Others' CRDs are for `pointsman crds check`: their projects decide on their
+/// fields.
 fn complaint(ours: &CustomResourceDefinition, found: &CustomResourceDefinition) -> Option<String> {
     let (comparison, remedy) = match crds::standing(ours, found) {
         Outcome::Outdated(comparison) => (comparison, "run `pointsman crds install`"),
@@ -79,7 +81,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// A PolicySet's CRD without a field, as somebody has written it.
+    /// A PolicySet's CRD without a field, as an older version or another writer has written it.
     fn installed(manager: &str, ours: bool) -> (CustomResourceDefinition, CustomResourceDefinition) {
         let kind = KINDS.iter().find(|kind| (kind.resource)().kind == "PolicySet").unwrap();
         let mut found = serde_json::to_value((kind.crd)()).unwrap();

@@ -1,4 +1,4 @@
-//! An object as a watch or an answer brings it: its text, which whoever knows the kind takes apart.
+//! An object from a watch or a response: its text, which each kind parses for itself.
 
 use kube::api::{ApiResource, ObjectMeta};
 use pointsman_core::world::{
@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Value, value::RawValue};
 use std::borrow::Cow;
 
-/// Its text, and of its metadata what a watcher asks for.
+/// Its text, and the metadata that a watcher needs.
 #[derive(Clone, Debug)]
 pub(crate) struct ObjectText {
     metadata: ObjectMeta,
@@ -22,7 +22,7 @@ impl ObjectText {
         self.text.get()
     }
 
-    /// Who has written what of it.
+    /// Its managed fields.
     pub(crate) fn managed_fields(&self) -> Vec<Value> {
         let whole: Value = serde_json::from_str(self.text()).unwrap_or_default();
         whole["metadata"]["managedFields"].as_array().cloned().unwrap_or_default()
@@ -33,26 +33,26 @@ impl ObjectText {
         Live::parse(self.text()).deleting()
     }
 
-    /// Whether the watches bring it, by its label, and whether it was taken over from another controller.
+    /// Whether it has the label of the watches, and whether it was adopted from another controller.
     pub(crate) fn marks(&self) -> (bool, bool) {
         let live = Live::parse(self.text());
         let adopted = live.metadata.annotations.map(strings).is_some_and(|annotations| annotations.contains_key(ADOPTED));
         (live.labels().contains_key(SUBJECT_KIND), adopted)
     }
 
-    /// The uid of the object that it belongs to.
+    /// The uid of its owner.
     pub(crate) fn owner(&self) -> Option<String> {
         Live::parse(self.text()).owner()
     }
 
-    /// The group and the name of that object.
+    /// The group and the name of its owner.
     pub(crate) fn owner_group_and_name(&self) -> Option<(String, String)> {
         Live::parse(self.text()).owner_group_and_name()
     }
 }
 
 impl<'de> Deserialize<'de> for ObjectText {
-    /// By serde_json alone, and in a watch only where the type of an event comes before its object, as API servers write it.
+    /// Works only with serde_json, and in a watch only if an event's type comes before its object, as API servers write it.
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(from)?;
         let live = Live::parse(text.get()).metadata;

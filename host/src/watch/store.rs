@@ -1,4 +1,4 @@
-//! A watch that fills something other than the world, of what only the leader reads.
+//! Watches that fill a store other than the world, with objects that only the leader reads.
 
 use super::seen::ObjectText;
 use crate::problem::{is_forbidden, sentence};
@@ -18,15 +18,15 @@ use std::{
 };
 use tokio::{sync::watch, task::JoinSet};
 
-/// How many objects are listed at once: their JSON is in memory together.
+/// The number of objects per page of a list: their JSON is in memory together.
 pub(crate) const LIST_PAGE_SIZE: u32 = 500;
 
-/// The namespace and the name of an object. The namespace is left out of kinds that are read in one namespace, or are in none.
+/// The namespace and the name of an object. The namespace is empty for cluster-scoped kinds, and for kinds that are read in one namespace.
 pub(crate) type Name = (String, String);
 
 /// A kind that is watched.
 pub(crate) trait StoreKind: Copy + Ord + Send + Sync + 'static {
-    /// As messages have it.
+    /// Its name in messages.
     fn display_name(self) -> &'static str;
     /// Whether names of its objects have a namespace.
     fn has_namespace(self) -> bool {
@@ -34,22 +34,22 @@ pub(crate) trait StoreKind: Copy + Ord + Send + Sync + 'static {
     }
 }
 
-/// What watches fill.
+/// A store that watches fill.
 pub(crate) trait Store: Send + 'static {
-    /// What is watched.
+    /// The watched kinds.
     type Kind: StoreKind;
 
-    /// Takes an object.
+    /// Stores an object.
     fn put(&mut self, kind: Self::Kind, name: &Name, text: &str);
-    /// Takes it that one is gone.
+    /// Removes an object.
     fn remove(&mut self, kind: Self::Kind, name: &Name);
-    /// Those that are known.
+    /// The names of the stored objects.
     fn names(&self, kind: Self::Kind) -> Vec<Name>;
-    /// What hasn't been listed yet.
+    /// The kinds that aren't listed yet.
     fn unlisted(&mut self) -> &mut Unlisted<Self::Kind>;
 }
 
-/// The kinds that haven't been listed yet, each with why, if that is known.
+/// The kinds that aren't listed yet, each with the reason if known.
 #[derive(Debug)]
 pub(crate) struct Unlisted<K>(BTreeMap<K, Option<String>>);
 
@@ -59,17 +59,17 @@ impl<K> Default for Unlisted<K> {
     }
 }
 
-/// Why not everything is known.
+/// Why the store is incomplete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Obstacle {
     /// Not everything was listed yet.
     Pending,
-    /// Something can't be listed: a sentence.
+    /// Something can't be listed, for this reason.
     Failed(String),
 }
 
 impl Obstacle {
-    /// Why something can't be listed, if it can't.
+    /// Why something can't be listed, if so.
     pub(crate) fn failure(&self) -> Option<&str> {
         match self {
             Self::Pending => None,
@@ -83,7 +83,7 @@ impl<K: StoreKind> Unlisted<K> {
         Self(kinds.into_iter().map(|kind| (kind, None)).collect())
     }
 
-    /// What keeps everything from being known, if anything.
+    /// The reason why the store is incomplete, if any.
     pub(crate) fn obstacle(&self) -> Option<Obstacle> {
         let known = self.0.values().flatten().next().cloned();
         known.map(Obstacle::Failed).or_else(|| (!self.0.is_empty()).then_some(Obstacle::Pending))
@@ -103,7 +103,7 @@ impl<S: Store> Watched<S> {
         Self { store: Arc::new(Mutex::new(store)), changed: watch::Sender::new(0), tasks: JoinSet::new() }
     }
 
-    /// Begins to watch a kind. `remedy` says what to do if the host has no right to it.
+    /// Starts to watch a kind. `remedy` is the text for a host without the right to it.
     pub(crate) fn follow(&mut self, kind: S::Kind, api: Api<ObjectText>, config: watcher::Config, remedy: String) {
         self.tasks.spawn(follow(kind, api, config, remedy, Arc::clone(&self.store), self.changed.clone()));
     }
@@ -118,8 +118,8 @@ impl<S: Store> Watched<S> {
     }
 }
 
-/// Keeps a store what the cluster is, as far as it is of this kind. `remedy` says what to do if the host has no right to it, and `changed` counts
-/// up with each change. It never ends.
+/// Keeps the objects of this kind in a store up to date with the cluster. `remedy` is the text for a host without the right to it, and
+/// `changed` counts up with each change. It never ends.
 async fn follow<S: Store>(
     kind: S::Kind,
     api: Api<ObjectText>,
@@ -166,7 +166,7 @@ async fn follow<S: Store>(
                 } else {
                     format!("{} can't be listed: {}", kind.display_name(), sentence(&error))
                 };
-                // What fails later is caught up with.
+                // After a later failure, the watch catches up.
                 match store.unlisted().0.get_mut(&kind) {
                     Some(known) => *known = Some(why),
                     None => continue,

@@ -1,4 +1,4 @@
-//! Asks the agents of other nodes for parts.
+//! Requests parts of models from the agents of other nodes.
 
 use super::{Address, Ask, Exchange, MAX_READERS, identity::NAME};
 use async_trait::async_trait;
@@ -18,16 +18,16 @@ use std::{
 use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::rustls::pki_types::ServerName;
 
-/// How long a connection may take to come about.
+/// The timeout of establishing a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long another agent may be silent. It waits for a part that isn't there yet before it answers.
+/// The timeout for another agent's next byte. It waits for a part that isn't there yet before it responds.
 const SILENCE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The header with the digest of a whole file.
 pub(super) const SHA256: &str = "x-sha256";
 
-/// The agents that are asked for the parts of a model.
+/// The agents that may have the parts of a model.
 pub(super) struct NodePeers {
     exchange: Arc<Exchange>,
     pub(super) origin: String,
@@ -83,7 +83,7 @@ impl NodePeers {
         Self { exchange, origin, others: Mutex::new(Others::new(others)), is_reader }
     }
 
-    /// Takes one more node, or one whose agent has started anew.
+    /// Adds a node, or updates one whose agent has restarted.
     pub(super) fn add(&self, node: &str, address: &Address) {
         let mut others = locked(&self.others);
         let has_room = others.addresses.contains_key(node) || others.addresses.len() < MAX_READERS as usize;
@@ -108,7 +108,7 @@ impl NodePeers {
             Err(_) => return Err(PeerError::Failed("it can't be reached".to_owned())),
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(|error| failed(&error))?;
-        // It ends with the answer, or with whoever reads that.
+        // The task ends with the response, or when the reader is dropped.
         tokio::spawn(connection);
         let ask = Ask { node: self.exchange.node.clone(), origin: self.origin.clone(), reads: self.is_reader, part: part.clone() };
         let body = serde_json::to_vec(&ask).map_err(|error| failed(&error))?;

@@ -1,5 +1,5 @@
-//! Who an agent is to other agents: a certificate that it makes when it starts, whose fingerprint stands in its ConfigMap. Only the node's own agent
-//! can write that ConfigMap, so no CA is needed, and no token crosses the network.
+//! An agent's identity for other agents: a certificate that it generates at startup, whose fingerprint is in its ConfigMap. Only the node's
+//! own agent can write that ConfigMap, so no CA is needed, and no token crosses the network.
 
 use pointsman_sandbox::digest::Digest;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
@@ -22,7 +22,7 @@ pub(super) const NAME: &str = "pointsman-model-agent";
 /// Why an agent has no certificate.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentityError {
-    /// It can't be made.
+    /// It can't be generated.
     #[error("a certificate can't be generated: {0}")]
     Make(#[from] rcgen::Error),
     /// It can't be used.
@@ -37,7 +37,7 @@ pub(super) struct Identity {
     pub(super) fingerprint: String,
 }
 
-/// What stands for a certificate in a ConfigMap.
+/// A certificate's fingerprint, as in the ConfigMap.
 pub(super) fn fingerprint(certificate: &CertificateDer<'_>) -> String {
     Digest::hash(certificate).hex()
 }
@@ -52,7 +52,7 @@ impl Identity {
         Ok(Self { fingerprint: fingerprint(&certificate), certificate, key: PrivatePkcs8KeyDer::from(key.serialize_der()).into() })
     }
 
-    /// For connections of others, each of which must show a certificate; whose it is, is looked up afterwards.
+    /// Accepts connections from other agents, each of which must present a certificate; it is identified later.
     pub(super) fn acceptor(&self) -> Result<TlsAcceptor, IdentityError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
@@ -61,7 +61,7 @@ impl Identity {
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
-    /// For connections to the one that has a certificate.
+    /// Connects to the agent with this certificate.
     pub(super) fn connector(&self, fingerprint: &str) -> Result<TlsConnector, IdentityError> {
         let provider = Arc::new(ring::default_provider());
         let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_protocol_versions(&[&TLS13])?;
@@ -72,7 +72,7 @@ impl Identity {
     }
 }
 
-/// The methods that are the same for clients and servers: whoever shows a certificate proves by TLS 1.3 that it has the key.
+/// The methods that clients and servers share: with TLS 1.3, whoever presents a certificate proves that it has the key.
 macro_rules! tls13_signatures {
     () => {
         fn verify_tls12_signature(
@@ -99,7 +99,7 @@ macro_rules! tls13_signatures {
     };
 }
 
-/// Whoever has the key of the certificate that it shows.
+/// Accepts any client that has the key of its certificate.
 #[derive(Debug)]
 struct AnyClient {
     provider: Arc<CryptoProvider>,
@@ -117,7 +117,7 @@ impl ClientCertVerifier for AnyClient {
     tls13_signatures!();
 }
 
-/// Whoever has the key of this one certificate.
+/// Accepts only the server that has the key of this certificate.
 #[derive(Debug)]
 struct OneServer {
     provider: Arc<CryptoProvider>,

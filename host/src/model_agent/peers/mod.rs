@@ -1,9 +1,8 @@
-//! Agents among themselves: each serves the parts of models that it has to the agents of other nodes that are to hold the same, over TLS. So a model
-//! is read from its source about once, whatever the number of nodes.
+//! The exchange between agents: each serves its parts of models over TLS to the agents of other nodes that should have the same models. So
+//! a model is read from its source about once, regardless of the number of nodes.
 //!
-//! Two agents are sure of each other by the fingerprints in their ConfigMaps (`identity`), and whoever serves looks up whether the other node is
-//! selected by the model. A model of one namespace is never served as another's: what is asked for is named by where it comes from, of which the
-//! namespace is part.
+//! Two agents identify each other by the fingerprints in their ConfigMaps (`identity`), and the server checks that the model selects the
+//! other node. A model of one namespace is never served as another's: requests name a model by its origin, which includes the namespace.
 
 mod client;
 mod identity;
@@ -31,28 +30,28 @@ use std::{
 };
 use tokio::net::TcpListener;
 
-/// The annotation of an agent's ConfigMap by which others reach it.
+/// The annotation of an agent's ConfigMap with its address.
 pub(super) const PEER: &str = "pointsman.dev/model-peer";
 
-/// How many nodes read a model from its source together; others read all of it from them.
+/// The maximum number of nodes that together read a model from its source; other nodes read everything from them.
 const MAX_READERS: u32 = 64;
 
-/// What the annotation says.
+/// The content of the annotation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Address {
     address: SocketAddr,
-    /// Of its certificate.
+    /// The fingerprint of the agent's certificate.
     fingerprint: String,
 }
 
-/// What an agent asks another for.
+/// A request to another agent.
 #[derive(Debug, Serialize, Deserialize)]
 struct Ask {
-    /// The node of who asks.
+    /// The node of the requesting agent.
     node: String,
-    /// Where the model comes from.
+    /// The origin of the model.
     origin: String,
-    /// Whether the node that asks reads some of the model from its source.
+    /// Whether the requesting node reads some of the model from its source.
     reads: bool,
     part: PartRequest,
 }
@@ -64,21 +63,21 @@ struct Share {
     model: ModelObject,
 }
 
-/// This agent among the others.
+/// This agent's part in the exchange.
 pub(super) struct Exchange {
     client: Client,
     node: String,
     namespace: String,
     identity: Identity,
     address: SocketAddr,
-    /// By where they come from.
+    /// The served models, by their origin.
     shares: Mutex<HashMap<String, Share>>,
-    /// The downloads that may run.
+    /// The running downloads.
     downloads: Mutex<Vec<Weak<NodePeers>>>,
 }
 
 impl Exchange {
-    /// Begins to serve, until it is dropped. `address` is that at which others reach the listener.
+    /// Starts to serve, until it is dropped. `address` is the address at which others reach the listener.
     pub(super) fn start(
         client: Client,
         node: &str,
@@ -99,22 +98,22 @@ impl Exchange {
         Ok(exchange)
     }
 
-    /// The annotation by which others reach this agent.
+    /// The annotation with this agent's address.
     pub(super) fn annotation(&self) -> String {
         let address = Address { address: self.address, fingerprint: self.identity.fingerprint.clone() };
         serde_json::to_string(&address).unwrap_or_default()
     }
 
-    /// What is served from now on.
+    /// Sets the models that are served from now on.
     pub(super) fn share<'m>(&self, models: impl Iterator<Item = (&'m ModelObject, PathBuf)>) {
         let shares = models.map(|(model, folder)| (origin(model), Share { folder, model: model.clone() })).collect();
         *locked(&self.shares) = shares;
     }
 
-    /// The nodes that are to hold a model, as its ConfigMaps say. None if they can't be listed: then the source is read alone.
+    /// The nodes that should have a model, by their ConfigMaps. None if they can't be listed: then only the source is read.
     pub(super) async fn peers(self: &Arc<Self>, model: &ModelObject) -> Option<Arc<dyn Peers>> {
         let selector = format!("{CONFIG_MAP}=true,{}", node_label(&model.namespace, &model.name));
-        // The first of them by their names, which are the same for everybody.
+        // The first nodes by name, so that all agents choose the same.
         let params = ListParams::default().labels(&selector).limit(MAX_READERS);
         let maps = match self.maps().list_metadata(&params).await {
             Ok(maps) => maps,
@@ -134,7 +133,7 @@ impl Exchange {
         Some(peers)
     }
 
-    /// Takes note of a node that reads the same source, and that wasn't listed when the download here began.
+    /// Adds a node that reads the same source, and that wasn't listed when the download here began.
     fn joins(&self, origin: &str, node: &str, address: &Address) {
         for download in locked(&self.downloads).iter().filter_map(Weak::upgrade).filter(|download| download.origin == origin) {
             download.add(node, address);
@@ -146,7 +145,7 @@ impl Exchange {
     }
 }
 
-/// How the agent with this ConfigMap is reached, if it says so.
+/// The address of the agent with this ConfigMap, if it has one.
 fn address(map: &PartialObjectMeta<ConfigMap>) -> Option<Address> {
     serde_json::from_str(map.annotations().get(PEER)?).ok()
 }

@@ -1,4 +1,4 @@
-//! Answers the agents of other nodes.
+//! Serves the agents of other nodes.
 
 use super::{Address, Ask, Exchange, Share, address, client::SHA256, identity::fingerprint};
 use futures::{StreamExt, TryStreamExt};
@@ -29,37 +29,37 @@ use tokio_rustls::TlsAcceptor;
 
 type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// How many connections are answered at once. Each has at most two pieces of 128 KiB in memory; further ones wait.
+/// The maximum number of concurrent connections. Each has at most two pieces of 128 KiB in memory; further connections wait.
 const MAX_CONNECTIONS: usize = 32;
 
-/// How long a client may take to say hello, and to send what it asks for.
+/// The timeout of a client's handshake and request.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How long to wait for a part that isn't there yet.
 const PART_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long an answer may take in all.
+/// The timeout of a whole response.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(10);
 
-/// How much a client may ask for, in bytes.
+/// The maximum size of a request, in bytes.
 const MAX_ASK: usize = 8 << 10;
 
-/// How long it is believed what was looked up of a node.
+/// How long the data on a node is cached.
 const NODE_LIFE: Duration = Duration::from_secs(30);
 
-/// How soon a node that shows another certificate is looked up again: its agent has started anew, or it is somebody else.
+/// The minimum interval between two lookups of a node that presents another certificate: its agent has restarted, or it is an impostor.
 const LOOKUP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many nodes are remembered.
+/// The maximum number of cached nodes.
 const MAX_NODES: usize = 4096;
 
-/// How long to wait after a connection couldn't be taken: mostly there are too many open files.
+/// The delay after a connection couldn't be accepted: usually there are too many open files.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
 
-/// How long the name of a node may be.
+/// The maximum length of a node's name.
 const MAX_NAME: usize = 253;
 
-/// What is known of the node of a client.
+/// The data on a client's node.
 #[derive(Clone, Debug)]
 struct Client {
     address: Option<Address>,
@@ -73,7 +73,7 @@ struct Server {
     clients: Mutex<HashMap<String, Client>>,
 }
 
-/// Answers until the exchange is gone.
+/// Serves until the exchange is dropped.
 pub(super) async fn serve(exchange: Weak<Exchange>, acceptor: TlsAcceptor, listener: TcpListener, downloader: Downloader) {
     let server = Arc::new(Server { exchange, downloader, clients: Mutex::default() });
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
@@ -150,7 +150,7 @@ impl Server {
         }
     }
 
-    /// What is known of a node, which is looked up again now and then, and if it shows another certificate.
+    /// The data on a node, which is looked up again at intervals, and if the node presents another certificate.
     async fn client(&self, exchange: &Exchange, node: &str, shown: &str) -> Result<Client, StatusCode> {
         let known = locked(&self.clients).get(node).cloned();
         let is_shown = |client: &Client| client.address.as_ref().is_some_and(|address| address.fingerprint == shown);

@@ -1,7 +1,7 @@
-//! Tells when a directory's files have changed, and settled.
+//! Reports when a directory's files have changed and settled.
 //!
-//! The directory is watched and not a file: a file that is replaced takes its watch away with it, and in a mounted ConfigMap it is
-//! a link far above the file that changes.
+//! The watch is on the directory rather than a file: a replaced file takes its watch along, and in a mounted ConfigMap the path is a link
+//! far above the file that changes.
 
 use notify::{
     Config, Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
@@ -21,24 +21,24 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How long nothing must happen before a change is told: a file is rarely written at once.
+/// How long nothing must happen before a change is reported: a file is rarely written in one step.
 const DEBOUNCE: Duration = Duration::from_millis(20);
 
-/// When a change is told though there is no end of it.
+/// The time after which a change is reported even if changes continue.
 const AT_LATEST: Duration = Duration::from_millis(500);
 
-/// How often it is looked whether the directory is still the one that is watched. The system doesn't tell when one that was
-/// missing is made, nor when a link to it is changed.
+/// The interval of checks whether the directory is still the watched one. The system doesn't report when a missing directory is created,
+/// nor when a link to it changes.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// A counter that goes up after each change of what is in the directory or below it. The directory may be missing, deleted and
-/// made again; while it can't be watched though it is there, the counter goes up every two seconds. Ends with the last receiver.
+/// A counter that goes up after each change in the directory or below it. The directory may be missing, deleted and created again; while it
+/// exists but can't be watched, the counter goes up every two seconds. Ends with the last receiver.
 pub fn watch(dir: &Path) -> io::Result<watch::Receiver<u64>> {
     watch_and_look(dir, POLL_INTERVAL)
 }
 
-/// Reads what is in a directory, now and after each change, and takes what comes of it. A failure is taken once, until there is another one or
-/// none. It never ends by itself.
+/// Reads a directory, now and after each change, and passes the result on. A failure is passed on once, until another one or a success. It
+/// never ends by itself.
 pub async fn follow<T, E: ToString, F: Future<Output = Result<T, E>>>(
     mut changes: watch::Receiver<u64>,
     read: impl Fn() -> F,
@@ -62,11 +62,11 @@ pub async fn follow<T, E: ToString, F: Future<Output = Result<T, E>>>(
 
 fn watch_and_look(dir: &Path, look_again: Duration) -> io::Result<watch::Receiver<u64>> {
     let (changes, receiver) = watch::channel(0);
-    // One is enough: that something happened is all that is told.
+    // One is enough, because it only signals that something happened.
     let (wake, woken) = sync_channel(1);
     let mut watching = Watching { dir: dir.to_owned(), wake, armed: None, complaint: String::new() };
     watching.look();
-    // A thread, because looking at a disk may block.
+    // A thread, because reading a disk may block.
     thread::Builder::new().name("plugin-directory".to_owned()).spawn(move || {
         loop {
             let touched = woken.recv_timeout(look_again).is_ok();
@@ -98,21 +98,21 @@ struct Watching {
     dir: PathBuf,
     wake: SyncSender<()>,
     armed: Option<Armed>,
-    /// What was logged last: trouble that stays is told once.
+    /// The last logged problem: a lasting problem is logged once.
     complaint: String,
 }
 
 struct Armed {
-    /// Device and inode. After a deletion another directory may get the same.
+    /// Device and inode. After a deletion, another directory may get the same.
     identity: (u64, u64),
     /// Whether the directory is gone, or a part of it can't be watched.
     lost: Arc<AtomicBool>,
-    /// Watches as long as it lives.
+    /// Watches until it is dropped.
     _watcher: RecommendedWatcher,
 }
 
 impl Watching {
-    /// Watches the directory that is there now. Tells whether files may have changed unseen.
+    /// Watches the current directory. Returns whether files may have changed unnoticed.
     fn look(&mut self) -> bool {
         let found = identity(&self.dir);
         let there = found.is_ok();
@@ -152,11 +152,11 @@ impl Watching {
                     Ok(event) => lost.fetch_or(takes_away(&event, &root), Ordering::AcqRel),
                     Err(_) => lost.fetch_or(true, Ordering::AcqRel),
                 };
-                // Full means that one is there already.
+                // If the channel is full, a signal is already pending.
                 wake.try_send(()).ok();
             }
         };
-        // What a link leads to outside isn't read, and what it leads to inside is watched itself.
+        // The target of a link outside the directory isn't read, and a target inside it is watched itself.
         let mut watcher = RecommendedWatcher::new(handler, Config::default().with_follow_symlinks(false))?;
         watcher.watch(&root, RecursiveMode::Recursive)?;
         Ok(Armed { identity, lost, _watcher: watcher })
@@ -167,7 +167,7 @@ fn identity(dir: &Path) -> io::Result<(u64, u64)> {
     fs::metadata(dir).map(|found| (found.dev(), found.ino()))
 }
 
-/// We read the files ourselves after each change, which must not look like another.
+/// We read the files after each change, which must not count as another change.
 fn is_reading(kind: EventKind) -> bool {
     matches!(kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write))
 }
@@ -183,7 +183,7 @@ mod tests {
     use std::{io::Write, os::unix::fs::symlink};
     use tempfile::TempDir;
 
-    /// Whoever uses a plugin: reads it when told to, and not otherwise.
+    /// A user of a plugin: reads it only when notified.
     struct Reader {
         dir: PathBuf,
         changes: watch::Receiver<u64>,
@@ -242,7 +242,7 @@ mod tests {
     #[tokio::test]
     async fn every_swap_of_a_mounted_config_map_is_seen() {
         let dir = TempDir::new().unwrap();
-        // As a kubelet does it: a new folder, a new link that takes the old one's place, and the old folder is deleted.
+        // Like a kubelet: creates a new folder, replaces the old link with a new one, and deletes the old folder.
         let swap = |version: &str| {
             let old = fs::read_link(dir.path().join("..data"));
             let folder = format!("..2026_{version}");
