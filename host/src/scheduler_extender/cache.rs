@@ -1,4 +1,4 @@
-//! What the cluster is, as some settings want it: a node's features depend on them.
+//! The state of the cluster for given settings, which a node's features depend on.
 
 use super::{
     counts::ExtenderCounts,
@@ -14,10 +14,10 @@ use pointsman_core::placement::{Settings, record::Placements};
 use std::sync::{Arc, Mutex, Weak};
 use tokio::{sync::watch, task::spawn_blocking};
 
-/// Of how many nodes features are found between two looks at the watches.
+/// The number of nodes whose features are computed between two reads of the watches.
 const BATCH: usize = 128;
 
-/// Where caches come from.
+/// Creates caches.
 pub(super) struct CacheSource {
     pub(super) client: Client,
     pub(super) loader: Arc<Loader>,
@@ -27,7 +27,7 @@ pub(super) struct CacheSource {
     pub(super) counts: Arc<ExtenderCounts>,
 }
 
-/// What the watches have seen, until it is dropped.
+/// The state of the watches, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Cache {
     pub(super) settings: Arc<Settings>,
@@ -35,7 +35,7 @@ pub(super) struct Cache {
 }
 
 impl CacheSource {
-    /// Begins to watch for some settings. Fails if an expression of theirs can't be compiled.
+    /// Starts the watches for given settings. Fails if one of their expressions can't be compiled.
     pub(super) async fn cache(&self, settings: Arc<Settings>) -> Result<Arc<Cache>, String> {
         let features = if settings.features.is_empty() {
             None
@@ -56,7 +56,7 @@ impl CacheSource {
 }
 
 impl Cache {
-    /// What keeps questions from being answered, or none.
+    /// The reason why calls can't be handled, or none.
     pub(super) fn obstacle(&self) -> Option<String> {
         self.watched.lock().obstacle().map(|obstacle| match obstacle {
             Obstacle::Pending => "the cluster hasn't been listed yet".to_owned(),
@@ -65,10 +65,10 @@ impl Cache {
     }
 }
 
-/// Finds the custom features of nodes that have changed, for as long as the cache is there.
+/// Computes the custom features of changed nodes while the cache exists.
 async fn evaluate(cache: Weak<Cache>, mut changed: watch::Receiver<u64>, features: Arc<CompiledFeatures>) {
     loop {
-        // What changes from here on is seen by the next look.
+        // A change from here on is handled in the next pass.
         changed.borrow_and_update();
         loop {
             let Some(cache) = cache.upgrade() else { return };

@@ -10,10 +10,10 @@ use prometheus_client::{
 };
 use std::{fmt, sync::Arc, time::Duration};
 
-/// The upper bounds of the buckets of what a call takes, in seconds. By the shipped configuration a scheduler waits for two.
+/// The upper bounds of the buckets of a call's duration, in seconds. In the shipped configuration, a scheduler waits for two.
 const SECONDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 1.0, 2.0];
 
-/// What is counted where it happens.
+/// The metrics that are counted as events happen.
 #[derive(Debug)]
 pub struct ExtenderCounts {
     calls: Family<Labels<2>, Counter>,
@@ -44,17 +44,17 @@ impl ExtenderCounts {
         self.seconds.get_or_create(&[("verb", verb)]).observe(took.as_secs_f64());
     }
 
-    /// Counts a pod that was to be placed.
+    /// Counts a pod to be placed.
     pub fn asked(&self, is_in_scope: bool) {
         self.pods.get_or_create(&[("scope", if is_in_scope { "in" } else { "out" })]).inc();
     }
 
-    /// Counts a question that policies haven't answered.
+    /// Counts a call for which policies failed.
     pub fn undecided(&self, reason: &'static str) {
         self.policy_failures.get_or_create(&[("reason", reason)]).inc();
     }
 
-    /// Counts a gang whose members were deleted so that it starts over.
+    /// Counts a gang whose members were deleted so that it starts again.
     pub fn dissolved(&self) {
         self.dissolved.inc();
     }
@@ -64,7 +64,7 @@ impl ExtenderCounts {
         self.feature_failures.get_or_create(&[("feature", feature.to_owned())]).inc();
     }
 
-    /// Adds these metrics to those of the page. Counters get their `_total` by the format.
+    /// Adds these metrics to the page. The format adds `_total` to counters.
     pub fn register(&self, registry: &mut Registry) {
         let Self { calls, seconds, pods, policy_failures, dissolved, feature_failures } = self;
         let name = |name: &str| format!("pointsman_extender_{name}");
@@ -79,7 +79,7 @@ impl ExtenderCounts {
     }
 }
 
-/// What is read while the page is written.
+/// The state that is read while the page is written.
 #[derive(Debug)]
 pub struct ExtenderState(pub Arc<Extender>);
 

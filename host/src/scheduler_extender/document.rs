@@ -1,9 +1,9 @@
-//! The table of features in docs/node-placement.md is that of the code.
+//! Checks that the table of features in docs/node-placement.md matches the code.
 
 use pointsman_core::placement::features::FEATURES;
 use std::{env, fmt::Write as _, fs, path::Path};
 
-/// As xtask sets it (`xtask/src/build.rs`).
+/// The variable that xtask sets (`xtask/src/build.rs`).
 const UPDATE: &str = "POINTSMAN_UPDATE_PLACEMENT_PAGE";
 
 fn table() -> String {

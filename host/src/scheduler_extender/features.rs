@@ -1,5 +1,5 @@
-//! Features of nodes that an administrator defines by CEL expressions. They are evaluated in the sandbox, as rules are, and only when something
-//! of a node has changed that an expression can read.
+//! Features of nodes that an administrator defines by CEL expressions. They are evaluated in the sandbox, like rules, and only after a
+//! change that an expression can read.
 
 use super::counts::ExtenderCounts;
 use pointsman_core::{placement::settings::CustomFeature, rules::rule::Flaw};
@@ -18,7 +18,7 @@ use std::{
 /// The root that expressions read.
 const ROOT: &str = "node";
 
-/// Fields of a node that no expression sees: they change all the time, or are most of its bytes.
+/// The fields of a node that expressions don't see: they change all the time, or are most of its bytes.
 const HIDDEN_METADATA: [&str; 2] = ["managedFields", "resourceVersion"];
 const HIDDEN_STATUS: [&str; 3] = ["images", "volumesAttached", "volumesInUse"];
 const HIDDEN_CONDITION: [&str; 2] = ["lastHeartbeatTime", "lastTransitionTime"];
@@ -27,16 +27,16 @@ const HIDDEN_CONDITION: [&str; 2] = ["lastHeartbeatTime", "lastTransitionTime"];
 #[derive(Debug)]
 pub(crate) struct CompiledFeatures {
     names: Vec<String>,
-    /// Each is a lookup of it.
+    /// One lookup of it per feature.
     program: Program,
     evaluator: Arc<Evaluator>,
     counts: Arc<ExtenderCounts>,
-    /// Those whose failure was logged: one node is enough to find the mistake by.
+    /// The features whose failure was logged: one node is enough to find the mistake.
     complained: Mutex<BTreeSet<usize>>,
 }
 
 impl CompiledFeatures {
-    /// Compiles expressions, or says what is wrong with which and where. Blocks for some milliseconds.
+    /// Compiles expressions, or returns which one is wrong and why. Blocks for some milliseconds.
     pub(crate) fn new(features: &[CustomFeature], evaluator: Arc<Evaluator>, counts: Arc<ExtenderCounts>) -> Result<Self, String> {
         let source = source(features);
         match evaluator.inspect(&source) {
@@ -48,7 +48,7 @@ impl CompiledFeatures {
         Ok(Self { names, program: Program::new(source), evaluator, counts, complained: Mutex::default() })
     }
 
-    /// The values on a node, which is JSON text; NaN where an expression has none. Blocks.
+    /// The values on a node, given as JSON text; NaN if an expression has none. Blocks.
     pub(crate) fn values(&self, node: &str, text: Arc<str>) -> Vec<f64> {
         let mut asking = match self.evaluator.ask() {
             Ok(asking) => asking,
@@ -99,19 +99,19 @@ fn sentences(features: &[CustomFeature], problems: &[Problem]) -> String {
     problems.iter().map(one).collect::<Vec<_>>().join("; ")
 }
 
-/// The number that an expression gives.
+/// The number that an expression returns.
 fn number(answer: Result<Result<String, Problem>, CallError>) -> Result<f64, String> {
     let text = answer.map_err(|error| error.to_string())?.map_err(|problem| printable_line(&problem.message))?;
     match serde_json::from_str(&text) {
         Ok(Value::Number(number)) => number.as_f64().filter(|number| number.is_finite()).ok_or_else(|| format!("{text} is too large")),
         Ok(Value::Bool(holds)) => Ok(f64::from(u8::from(holds))),
-        // It says itself that it doesn't know.
+        // The expression returns that the value is unknown.
         Ok(Value::Null) => Ok(f64::NAN),
         _ => Err("its value is neither a number nor a bool".to_owned()),
     }
 }
 
-/// A node as expressions see it. What they don't see is removed.
+/// A node without the fields that expressions don't see.
 pub(crate) fn visible(mut node: Value) -> Value {
     let mut remove = |pointer: &str, fields: &[&str]| {
         if let Some(Value::Object(object)) = node.pointer_mut(pointer) {

@@ -1,4 +1,4 @@
-//! Gangs that a scheduler has asked about, and how far they are.
+//! The gangs of a scheduler's calls, and their progress.
 
 use pointsman_core::placement::{Cluster, Pod, PodKey, gangs::Verdict};
 use std::{
@@ -7,29 +7,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often it is looked whether the workers of a leader that waits alone are created once it is Ready.
+/// The interval of checks whether the LeaderWorkerSet of a waiting leader creates its workers only once the leader is Ready.
 const STARTUP_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What the name of a gang of a LeaderWorkerSet begins with, before the set's name and the group's number.
+/// The prefix of the name of a LeaderWorkerSet's gang, before the set's name and the group's number.
 const SET_PREFIX: &str = "lws/";
 
 /// The namespace and the name of a gang.
 pub(super) type GangKey = (String, String);
 
-/// What the members of a gang were answered with last.
+/// The last response for a gang's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum GangAnswer {
     Reserved,
     Waits,
 }
 
-/// A gang that a scheduler has asked about.
+/// A gang that a scheduler has called about.
 #[derive(Clone, Copy, Debug)]
 struct AskedGang {
     answer: GangAnswer,
-    /// Whether all of its members were there when it was looked at last.
+    /// Whether all of its members existed at the last check.
     was_complete: bool,
-    /// When it was looked how its LeaderWorkerSet starts.
+    /// When its LeaderWorkerSet was last read.
     startup_read: Option<Instant>,
 }
 
@@ -39,7 +39,7 @@ impl AskedGang {
     }
 }
 
-/// A gang whose leader waits alone.
+/// A gang of which only the leader exists, and waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LoneLeader {
     pub(super) gang: GangKey,
@@ -49,12 +49,12 @@ pub(super) struct LoneLeader {
     pub(super) pod: String,
 }
 
-/// The gangs that a scheduler has asked about.
+/// The gangs that a scheduler has called about.
 #[derive(Debug, Default)]
 pub(super) struct AskedGangs(BTreeMap<GangKey, AskedGang>);
 
 impl AskedGangs {
-    /// Takes what a member was answered with.
+    /// Records the response for a member.
     pub(super) fn note(&mut self, pod: &Pod, verdict: &Verdict) {
         let answer = match verdict {
             Verdict::Free => return,
@@ -67,14 +67,14 @@ impl AskedGangs {
         }
     }
 
-    /// Takes it that nobody gives way for a member, whose gang may not have been asked about before.
+    /// Records that no pod is preempted for a member, whose gang may be new.
     pub(super) fn note_waiting(&mut self, pod: &Pod) {
         if let Some(gang) = &pod.gang {
             self.0.entry((pod.namespace.clone(), gang.name.clone())).or_insert(AskedGang::new(GangAnswer::Waits));
         }
     }
 
-    /// Of each gang that waits and whose last member is there now, the name of a member without a node.
+    /// For each waiting gang whose last member now exists, the name of a member without a node.
     pub(super) fn completed(&mut self, cluster: &Cluster) -> Vec<PodKey> {
         let mut completed = Vec::new();
         for ((namespace, name), asked) in &mut self.0 {
@@ -89,7 +89,8 @@ impl AskedGangs {
         completed
     }
 
-    /// Of each gang whose leader waits alone, once in a while: its LeaderWorkerSet may create the workers only when the leader is Ready.
+    /// The gangs of which only the leader exists, each at intervals: their LeaderWorkerSet may create the workers only once the leader is
+    /// Ready.
     pub(super) fn lone_leaders(&mut self, cluster: &Cluster, now: Instant) -> Vec<LoneLeader> {
         let mut alone = Vec::new();
         for ((namespace, name), asked) in &mut self.0 {
@@ -106,12 +107,12 @@ impl AskedGangs {
         alone
     }
 
-    /// Forgets those that have no members any more.
+    /// Removes the gangs without members.
     pub(super) fn tidy(&mut self, cluster: &Cluster) {
         self.0.retain(|(namespace, name), _| cluster.gang(namespace, name).next().is_some());
     }
 
-    /// How many are how far.
+    /// The number of gangs by progress.
     pub(super) fn counts(&self, cluster: &Cluster) -> [(&'static str, u64); 3] {
         let [mut waiting, mut reserved, mut whole] = [0; 3];
         for ((namespace, name), asked) in &self.0 {
@@ -127,13 +128,13 @@ impl AskedGangs {
     }
 }
 
-/// How far a gang is.
+/// The progress of a gang.
 #[derive(Default)]
 struct Progress {
-    /// How many members it wants; 0 if none of them says so.
+    /// The number of members it needs; 0 if none of them states it.
     size: usize,
     members: usize,
-    /// How many of them have a node.
+    /// The number of members with a node.
     placed: usize,
 }
 
@@ -150,7 +151,7 @@ impl Progress {
 /// Whether all members of a gang have nodes.
 pub(super) fn is_whole(cluster: &Cluster, namespace: &str, name: &str) -> bool {
     let Progress { size, members, placed } = Progress::new(cluster.gang(namespace, name).filter(|pod| !pod.is_leaving));
-    // Kubernetes' own gangs don't say how large they are.
+    // Kubernetes' own gangs don't state their size.
     placed > 0 && placed >= size && (size > 0 || placed == members)
 }
 

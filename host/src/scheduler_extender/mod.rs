@@ -1,9 +1,9 @@
-//! The scheduler extender: answers a kube-scheduler that asks to which nodes a pod may go and which of them are best, by the plugins at
-//! scheduling-scoring of the active policy set. The judgement is `pointsman_core::placement`'s; what is here is what reaches the outside: the
-//! cluster (`stores`), schedulers (`server`, `wire`), and the pods of gangs that can't become whole (`gangs`).
+//! The scheduler extender: selects and ranks nodes for a kube-scheduler, with the plugins at scheduling-scoring of the active policy set.
+//! The decision is in `pointsman_core::placement`; this module has the connections: to the cluster (`stores`), to schedulers (`server`,
+//! `wire`), and to the pods of gangs that can't be completed (`gangs`).
 //!
-//! A call takes a copy of what is known, decides on it beside the watches, and notes where the pod is likely to go, because the next call comes
-//! before a watch shows that.
+//! A call takes a copy of the known state, decides on it without blocking the watches, and records the pod's likely node, because the next
+//! call arrives before a watch shows that.
 
 mod cache;
 mod calls;
@@ -44,50 +44,50 @@ use tokio::{sync::watch, task::spawn_blocking, time::sleep};
 pub use upkeep::Writer;
 use waiting::Waiting;
 
-/// How often it is looked whether the cluster was listed for other settings.
+/// The interval of checks whether the cluster was listed for other settings.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
-/// How many pods get an event a second because their calls were abandoned. A metric counts all calls.
+/// The maximum number of pods per second that get an event because their calls were abandoned. A metric counts all calls.
 const MAX_ABANDONED: usize = 8;
 
-/// How many names of schedulers are noted.
+/// The maximum number of recorded schedulers' names.
 const MAX_SCHEDULERS: usize = 64;
 
-/// The bytes that placements are recorded in.
+/// The maximum size of the recorded placements, in bytes.
 const MAX_PLACEMENT_BYTES: usize = 64 << 20;
 
-/// What an extender is started with.
+/// The inputs of an extender.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct ExtenderParts {
     /// The cluster.
     pub client: Client,
-    /// What compiles the expressions of custom features.
+    /// Compiles the expressions of custom features.
     pub loader: Arc<Loader>,
-    /// What decides.
+    /// The active policies.
     pub followed: Followed,
     /// The namespace of the model agents, if there are any.
     pub agents: Option<String>,
-    /// How many placements are recorded.
+    /// The maximum number of recorded placements.
     pub record_placements: usize,
-    /// Whether gangs that stay placed in part start over.
+    /// Whether partly placed gangs start again.
     pub dissolve_gangs: bool,
 }
 
-/// All that is known, and all that was decided.
+/// The known state and the decisions.
 pub struct Extender {
     source: CacheSource,
-    /// What the cluster is, as the settings want it. Other settings take another.
+    /// The cluster's state for the current settings. Other settings get another cache.
     cache: ArcSwap<Cache>,
     followed: Followed,
     reserving: Mutex<Reserving>,
-    /// What is reserved, as the last change has left it: while nodes are sought for a gang, nobody else waits.
+    /// The reservations after the last change: a search for a gang's nodes blocks no other calls.
     reserved: ArcSwap<Reservations>,
     deciding: Mutex<Deciding>,
     placements: Arc<Mutex<Placements>>,
     counts: Arc<ExtenderCounts>,
 }
 
-/// A pod that an event is about.
+/// The pod of an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PodReference {
     namespace: String,
@@ -102,33 +102,33 @@ impl PodReference {
     }
 }
 
-/// What is reserved. Whoever changes it keeps it locked while policies are asked: two members at once would reserve two places for their gang. It
-/// is locked before all else.
+/// The reservations. Keep them locked while policies decide about a change: two members at once would reserve two sets of nodes for their
+/// gang. Lock this before all else.
 #[derive(Debug, Default)]
 struct Reserving {
     reservations: Reservations,
-    /// The policy set by which gangs were tried last.
+    /// The policy set with which gangs were last tried.
     set: Option<Digest>,
 }
 
-/// What calls leave for those after them. It is locked after what the watches fill, and before placements.
+/// The state that calls leave for later ones. Lock it after the watches' state, and before placements.
 #[derive(Debug, Default)]
 struct Deciding {
     gangs: AskedGangs,
     waiting: Waiting,
-    /// The schedulers that have asked.
+    /// The schedulers that have sent calls.
     schedulers: BTreeSet<String>,
     /// The pods of the last calls that schedulers have abandoned.
     abandoned: Vec<PodReference>,
-    /// When one has asked last.
+    /// When the last call arrived.
     last_asked: Option<Instant>,
-    /// Whether gangs that stay placed in part start over.
+    /// Whether partly placed gangs start again.
     dissolves: bool,
     kept: KeptRanks,
     offers: KeptOffers,
-    /// Why policies gave no answer the last time.
+    /// Why policies failed the last time.
     complaint: String,
-    /// What was wrong the last time with the labels of a gang.
+    /// The last problem with the labels of a gang.
     gang_complaint: String,
 }
 
@@ -139,7 +139,7 @@ impl fmt::Debug for Extender {
 }
 
 impl Extender {
-    /// Begins to watch. Fails if an expression of the settings can't be compiled.
+    /// Starts the watches. Fails if an expression of the settings can't be compiled.
     pub async fn start(parts: ExtenderParts, settings: Arc<Settings>) -> Result<Arc<Self>, String> {
         let ExtenderParts { client, loader, followed, agents, record_placements, dissolve_gangs } = parts;
         let placements = Arc::new(Mutex::new(Placements::new(record_placements, MAX_PLACEMENT_BYTES)));
@@ -158,7 +158,7 @@ impl Extender {
         }))
     }
 
-    /// Has other settings decide as soon as the cluster was listed for them. It never ends by itself.
+    /// Uses other settings as soon as the cluster was listed for them. It never ends by itself.
     pub async fn follow_settings(self: Arc<Self>, mut newest: watch::Receiver<Arc<Settings>>) {
         while newest.changed().await.is_ok() {
             let settings = newest.borrow_and_update().clone();
@@ -181,7 +181,7 @@ impl Extender {
                 () = listed => {
                     self.cache.store(Arc::clone(&cache));
                     let extender = Arc::clone(&self);
-                    // While nodes are sought for a gang, that takes a while.
+                    // This takes long while nodes are searched for a gang.
                     _ = spawn_blocking(move || extender.change_reservations(Reservations::retry)).await;
                     tracing::info!("other settings are active");
                 }
@@ -196,23 +196,23 @@ impl Extender {
         std::future::pending::<()>().await;
     }
 
-    /// What keeps calls from being answered, or none.
+    /// The reason why calls can't be handled, or none.
     pub fn obstacle(&self) -> Option<String> {
         let policies = self.followed.obstacle.borrow().clone();
         policies.or_else(|| self.cache.load().obstacle())
     }
 
-    /// What decides.
+    /// The active policies.
     pub fn policies(&self) -> &Policies {
         &self.followed.policies
     }
 
-    /// What is counted.
+    /// The metrics.
     pub fn counts(&self) -> &Arc<ExtenderCounts> {
         &self.counts
     }
 
-    /// Changes what is reserved.
+    /// Changes the reservations.
     fn change_reserving<T>(&self, change: impl FnOnce(&mut Reserving) -> T) -> T {
         let mut reserving = locked(&self.reserving);
         let result = change(&mut reserving);
@@ -224,12 +224,12 @@ impl Extender {
         self.change_reserving(|reserving| change(&mut reserving.reservations));
     }
 
-    /// How many objects of each kind are known.
+    /// The number of known objects of each kind.
     fn objects(&self) -> [(&'static str, u64); 4] {
         self.cache.load().watched.lock().counts()
     }
 
-    /// How many gangs are how far.
+    /// The number of gangs by progress.
     fn gangs(&self) -> [(&'static str, u64); 3] {
         let cluster = self.cache.load().watched.lock().cluster.clone();
         locked(&self.deciding).gangs.counts(&cluster)
@@ -237,7 +237,7 @@ impl Extender {
 }
 
 impl Reserving {
-    /// Has gangs that have found no nodes tried again if another policy set decides.
+    /// Retries gangs without nodes if another policy set is active.
     fn note_set(&mut self, set: Digest) {
         if self.set.replace(set).is_some_and(|before| before != set) {
             self.reservations.retry();
@@ -246,14 +246,14 @@ impl Reserving {
 }
 
 impl Deciding {
-    /// Notes that a scheduler goes on without the answer for a pod.
+    /// Records that a scheduler continues without the response for a pod.
     fn note_abandoned(&mut self, pod: PodReference) {
         if self.abandoned.len() < MAX_ABANDONED {
             self.abandoned.push(pod);
         }
     }
 
-    /// Notes which scheduler asks. Anybody can write a name into a pod, and no cluster has many.
+    /// Records a scheduler's name. Limited, because anybody can write a name into a pod, and no cluster has many schedulers.
     fn note_scheduler(&mut self, pod: &Pod) {
         self.last_asked = Some(Instant::now());
         if self.schedulers.len() < MAX_SCHEDULERS && !self.schedulers.contains(&pod.scheduler) {

@@ -1,4 +1,4 @@
-//! `GET /placements`: where pods were placed last and why, for `pointsman explain pod/NAME`.
+//! `GET /placements`: the last placements and their reasons, for `pointsman explain pod/NAME`.
 
 use super::Extender;
 use axum::{
@@ -27,39 +27,39 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 /// The path.
 pub const PATH: &str = "/placements";
 
-/// How many bytes an answer has at most. Older placements are left out.
+/// The maximum size of a response, in bytes. Older placements are left out.
 pub const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// How many nodes are explained at once.
+/// The maximum number of nodes that are explained at once.
 pub const MAX_EXPLAINED: usize = 16;
 
-/// How many placements an answer has unless the request sets it, and how many it may set.
+/// The default number of placements in a response, and the maximum that a request may set.
 const DEFAULT_LIMIT: usize = 10;
 const MAX_LIMIT: usize = 1000;
 
-/// An answer. It is written of placements by reference.
+/// A response. It is written from references to placements.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct PlacementsAnswer<P = Placement> {
-    /// The placements, the newest first.
+    /// The placements, newest first.
     pub placements: Vec<P>,
-    /// Nodes of the newest, explained.
+    /// The explained nodes of the newest placement.
     #[serde(default)]
     pub explained: Vec<ExplainedNode>,
-    /// Why nothing is explained.
+    /// Why no node is explained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
 }
 
-/// What a node's score is made of.
+/// The composition of a node's score.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ExplainedNode {
     /// The node.
     pub node: String,
-    /// What each plugin says.
+    /// The explanation of each plugin.
     pub plugins: Vec<ExplainedByPlugin>,
 }
 
-/// What a plugin says of a node's score.
+/// A plugin's explanation of a node's score.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct ExplainedByPlugin {
     /// The plugin.
@@ -67,7 +67,7 @@ pub struct ExplainedByPlugin {
     /// The parts of the score.
     #[serde(default)]
     pub terms: Vec<Term>,
-    /// Why it doesn't say.
+    /// Why there is no explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
 }
@@ -81,7 +81,7 @@ impl From<Explained> for ExplainedByPlugin {
     }
 }
 
-/// What is wanted.
+/// The parameters of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Wanted {
     namespace: Option<String>,
@@ -118,7 +118,7 @@ impl Wanted {
     }
 }
 
-/// What answers. One answer is written at a time: schedulers come first.
+/// The state of the route. One response is written at a time: schedulers take precedence.
 #[derive(Clone, Debug)]
 struct Served {
     extender: Arc<Extender>,
@@ -136,7 +136,7 @@ async fn answer(State(Served { extender, turn }): State<Served>, RawQuery(query)
         Err(sentence) => return (StatusCode::BAD_REQUEST, sentence + "\n").into_response(),
     };
     let _turn = turn.acquire().await;
-    // Some megabytes of JSON would keep a thread from calls.
+    // Some megabytes of JSON would block a thread for calls.
     match spawn_blocking(move || isolated(|| extender.placements_answer(&wanted))).await {
         Ok(Ok(json)) => ([(CONTENT_TYPE, "application/json")], json).into_response(),
         Ok(Err(error)) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
@@ -162,7 +162,7 @@ impl Extender {
         }
         let mut answer = PlacementsAnswer { placements: placements.iter().map(|placement| &**placement).collect(), explained, note };
         loop {
-            // Plain data always has JSON.
+            // Plain data always serializes.
             let json = serde_json::to_vec(&answer).unwrap_or_default();
             if json.len() <= MAX_ANSWER_BYTES || answer.placements.len() <= 1 {
                 return json;
@@ -171,7 +171,7 @@ impl Extender {
         }
     }
 
-    /// What plugins say of nodes of a placement, from what is recorded. Blocks.
+    /// The plugins' explanations of nodes of a placement, from its record. Blocks.
     fn explained(&self, placement: &Placement, nodes: &[String]) -> Result<Vec<ExplainedNode>, String> {
         let policies = self.policies();
         let pinned = policies.pin(Standing::New);

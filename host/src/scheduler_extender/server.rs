@@ -1,4 +1,4 @@
-//! Where schedulers are answered: `/filter`, `/prioritize` and `/preempt`, over TLS or on loopback without.
+//! The server for schedulers: `/filter`, `/prioritize` and `/preempt`, over TLS, or without it on loopback.
 
 use super::{Extender, calls::Refused, counts::ExtenderCounts};
 use crate::serve::admission::tls::{self, TlsListener};
@@ -31,43 +31,43 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-/// How large a call may be. The names of 15,000 nodes and the largest pod together take less.
+/// The maximum size of a call. The names of 15,000 nodes and the largest pod together are smaller.
 const MAX_CALL_BYTES: usize = 8 << 20;
 
-/// How many calls are answered at once. A scheduler places one pod after the other.
+/// The maximum number of concurrent calls. A scheduler places one pod after the other.
 const AT_ONCE: usize = 8;
 
-/// How many KiB all of them may have together.
+/// The maximum size of all concurrent calls, in KiB.
 const KIB_AT_ONCE: u32 = 32 << 10;
 
-/// How long a call waits for others to be answered. No scheduler waits longer for its answer.
+/// How long a call waits for others. No scheduler waits longer for its response.
 const ROOM_WITHIN: Duration = Duration::from_secs(5);
 
-/// What is said where there is no room.
+/// The text if too many calls are being handled.
 const BUSY: &str = "too many calls are being answered";
 
-/// How long a call may take to come.
+/// The timeout of reading a call.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
-/// How long calls that have begun are waited for when the process ends.
+/// How long the process waits for running calls when it ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// What a scheduler asks.
+/// The kind of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// Which nodes may be.
+    /// Selects nodes.
     Filter,
-    /// How nodes rank.
+    /// Ranks nodes.
     Prioritize,
-    /// On which nodes other pods may give way.
+    /// Selects nodes on which other pods may be preempted.
     Preempt,
 }
 
 impl Verb {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 3] = [Self::Filter, Self::Prioritize, Self::Preempt];
 
-    /// As a scheduler's configuration and metrics name it.
+    /// Its name in a scheduler's configuration and in metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Filter => "filter",
@@ -77,16 +77,16 @@ impl Verb {
     }
 }
 
-/// Where calls come from.
+/// The listener.
 #[derive(Debug)]
 pub enum Listeners {
     /// Without TLS: the scheduler is in the same pod.
     Plain(TcpListener),
-    /// By TLS.
+    /// With TLS.
     Tls(TlsListener),
 }
 
-/// What is known where calls are answered.
+/// The state that the handlers need.
 #[derive(Clone, Debug)]
 struct Answering {
     extender: Arc<Extender>,
@@ -94,7 +94,7 @@ struct Answering {
     kib: Arc<Semaphore>,
 }
 
-/// Answers until `stop`, and gives the last answers.
+/// Serves until `stop`, and completes the last responses.
 pub async fn serve(extender: Arc<Extender>, listener: Listeners, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
     let routes = routes(extender);
     match listener {
@@ -105,7 +105,7 @@ pub async fn serve(extender: Arc<Extender>, listener: Listeners, stop: impl Futu
                 stop.await;
                 stopping.send_replace(true);
             };
-            // A part of an answer that waits for the receipt of another is late.
+            // Without this, a part of a response would wait for the acknowledgement of the previous one.
             let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
             let mut answering = pin!(axum::serve(listener, routes).with_graceful_shutdown(ending).into_future());
             tokio::select! {
@@ -129,7 +129,7 @@ pub fn routes(extender: Arc<Extender>) -> Router {
     routes.layer(DefaultBodyLimit::max(MAX_CALL_BYTES)).with_state(answering)
 }
 
-/// A call that is being answered. If it is dropped before it ends, the scheduler has closed the connection and goes on without an answer.
+/// A call in progress. If it is dropped before it ends, the scheduler has closed the connection and continues without a response.
 struct Call {
     verb: Verb,
     counts: Arc<ExtenderCounts>,
@@ -166,13 +166,14 @@ impl Answering {
         response
     }
 
-    /// What comes of a call in a word, and the response. Whatever isn't 200 lets a scheduler go on without, if the extender is ignorable.
+    /// The result of a call, as one word, and the response. With any status except 200, a scheduler continues without it if the extender is
+    /// ignorable.
     async fn response(self, verb: Verb, request: extract::Request, is_abandoned: Arc<AtomicBool>) -> (&'static str, Response) {
         let refused = |code: StatusCode, why: &str| (code, format!("{why}\n")).into_response();
         if let Some(why) = self.extender.obstacle() {
             return ("unready", refused(StatusCode::SERVICE_UNAVAILABLE, &why));
         }
-        // Before anything of it is in memory. A call that doesn't say how large it is may be as large as any.
+        // Before any of it is in memory. Without a length, the maximum is assumed.
         let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let kib = length.unwrap_or(MAX_CALL_BYTES).min(MAX_CALL_BYTES).div_ceil(1 << 10);
         let kib = u32::try_from(kib).unwrap_or(KIB_AT_ONCE);
@@ -188,7 +189,7 @@ impl Answering {
             return ("busy", refused(StatusCode::SERVICE_UNAVAILABLE, BUSY));
         };
         let extender = Arc::clone(&self.extender);
-        // Policies keep a thread busy for milliseconds.
+        // Policies block a thread for milliseconds.
         let answered = spawn_blocking(move || {
             let answered = isolated(|| extender.answer(verb, &body, &is_abandoned));
             drop((place, kib));

@@ -1,4 +1,4 @@
-//! What placements read of the cluster, by watches: nodes, pods, namespaces, and what model agents report.
+//! The inputs of placements from the cluster, with their watches: nodes, pods, namespaces, and model agents' reports.
 
 use super::features::visible;
 use crate::{
@@ -27,11 +27,11 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How long a pod counts that only a scheduler has told of, and how long it counts on a node that it was only answered with. The watch brings both
-/// in a moment, or they never come about.
+/// How long a pod is used that is known only from a scheduler, and how long a pod counts on the node of a response. The watch confirms both
+/// in a moment, or they never happen.
 const UNCONFIRMED: Duration = Duration::from_secs(30);
 
-/// What is watched.
+/// The watched kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Nodes,
@@ -55,7 +55,7 @@ impl StoreKind for Kind {
     }
 }
 
-/// What the watches have seen.
+/// The objects from the watches.
 #[derive(Debug)]
 pub(super) struct Seen {
     pub(super) cluster: Cluster,
@@ -63,15 +63,15 @@ pub(super) struct Seen {
     /// The nodes of the agents' ConfigMaps.
     reports: BTreeMap<String, String>,
     settings: Arc<Settings>,
-    /// The digests of nodes as expressions see them.
+    /// The digests of nodes without the fields that expressions don't see.
     digests: BTreeMap<String, Digest>,
-    /// The nodes whose custom features are to be found, as expressions see them.
+    /// The nodes whose custom features must be computed, without the fields that expressions don't see.
     unevaluated: BTreeMap<String, Arc<str>>,
-    /// Whether all were found once.
+    /// Whether all features were computed once.
     is_evaluated: bool,
-    /// The pods that only a scheduler has told of, until when that counts.
+    /// The pods that are known only from a scheduler, and until when they are used.
     provisional: BTreeMap<PodKey, Instant>,
-    /// The pods that only an answer has put on a node, until when that counts.
+    /// The pods whose node is known only from a response, and until when they count there.
     assumed: BTreeMap<PodKey, Instant>,
     placements: Arc<Mutex<Placements>>,
     unlisted: Unlisted<Kind>,
@@ -94,7 +94,7 @@ impl Seen {
         }
     }
 
-    /// What keeps questions from being answered, if anything.
+    /// The reason why calls can't be handled, if any.
     pub(super) fn obstacle(&self) -> Option<Obstacle> {
         self.unlisted.obstacle().or_else(|| (!self.is_evaluated).then_some(Obstacle::Pending))
     }
@@ -104,7 +104,7 @@ impl Seen {
         self.namespaces.get(name).cloned().unwrap_or_default()
     }
 
-    /// How many objects of each kind there are.
+    /// The number of objects of each kind.
     pub(super) fn counts(&self) -> [(&'static str, u64); 4] {
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         [
@@ -115,7 +115,7 @@ impl Seen {
         ]
     }
 
-    /// Takes a pod that a scheduler asks about and the watch may not have brought yet. It is on no node then, whatever it was answered with before.
+    /// Adds a pod of a scheduler's call that the watch may not have brought yet. It is on no node now, regardless of earlier responses.
     pub(super) fn learn(&mut self, pod: &Arc<Pod>) {
         let key = pod.key();
         let is_assumed = self.cluster.is_assumed(&key.0, &key.1);
@@ -123,7 +123,7 @@ impl Seen {
         if known.is_some_and(|known| known.uid == pod.uid) {
             self.cluster.forget(&key.0, &key.1);
         } else if known.is_some_and(|known| !known.node.is_empty() && !is_assumed) {
-            // Its predecessor takes room until the watch says that it is gone, whatever a scheduler says.
+            // Its predecessor uses resources until the watch reports its deletion, regardless of the scheduler.
             return;
         } else {
             self.cluster.put_pod(Arc::clone(pod));
@@ -132,13 +132,13 @@ impl Seen {
         self.assumed.remove(&key);
     }
 
-    /// Counts a pod on the node that a scheduler was answered with, until the watch says where it is.
+    /// Counts a pod on the node of a response, until the watch shows its node.
     pub(super) fn assume(&mut self, key: PodKey, node: &str) {
         self.cluster.assume(&key.0, &key.1, node);
         self.assumed.insert(key, Instant::now() + UNCONFIRMED);
     }
 
-    /// Drops what the watches haven't confirmed in time.
+    /// Drops everything that the watches haven't confirmed in time.
     pub(super) fn tidy(&mut self, now: Instant) {
         let Self { cluster, provisional, assumed, .. } = self;
         provisional.retain(|(namespace, name), until| {
@@ -157,7 +157,7 @@ impl Seen {
         });
     }
 
-    /// Some nodes whose custom features are to be found, as expressions see them.
+    /// Takes some nodes whose custom features must be computed, without the fields that expressions don't see.
     pub(super) fn take_unevaluated(&mut self, most: usize) -> Vec<(String, Arc<str>)> {
         if self.unevaluated.len() <= most {
             return mem::take(&mut self.unevaluated).into_iter().collect();
@@ -165,7 +165,7 @@ impl Seen {
         (0..most).map_while(|_| self.unevaluated.pop_first()).collect()
     }
 
-    /// Takes what was found. That of a node that has changed meanwhile is found again.
+    /// Stores computed features. Those of a node that has changed meanwhile are computed again.
     pub(super) fn put_features(&mut self, found: Vec<(String, Vec<f64>)>) {
         for (name, values) in found {
             let Some(mut node) = self.cluster.node(&name).map(|state| Node::clone(&state.node)) else { continue };
@@ -188,7 +188,7 @@ impl Seen {
                 self.unevaluated.insert(name.to_owned(), seen.into());
             }
         }
-        // A node's status is written all the time, and what was found out about gangs counts until something has changed.
+        // A node's status is written all the time, and the results for gangs stay valid until a relevant change.
         if known.is_none_or(|known| !is_same(&known, &node)) {
             self.cluster.put_node(name, node);
         }
@@ -220,13 +220,13 @@ impl Seen {
     }
 }
 
-/// Whether nothing of a node has changed beside its custom features, of which an unknown one is equal to nothing.
+/// Whether a node is unchanged except for its custom features. An unknown feature equals nothing.
 fn is_same(known: &Node, node: &Node) -> bool {
     (&known.labels, &known.annotations, &known.allocatable) == (&node.labels, &node.annotations, &node.allocatable)
         && (&known.taints, known.unschedulable, &known.images) == (&node.taints, node.unschedulable, &node.images)
 }
 
-/// The node that an agent's ConfigMap of this name is about, and how far each model is there.
+/// The node of an agent's ConfigMap of this name, and the download progress of each model there.
 pub(crate) fn downloads(name: &str, map: ConfigMap) -> (String, BTreeMap<String, Download>) {
     let annotations = map.metadata.annotations.unwrap_or_default();
     let node = annotations.get(NODE_NAME).cloned().unwrap_or_else(|| name.to_owned());
@@ -235,7 +235,7 @@ pub(crate) fn downloads(name: &str, map: ConfigMap) -> (String, BTreeMap<String,
     (node, downloads.collect())
 }
 
-/// The label of nodes for the model of a key of an agent's ConfigMap.
+/// The node label for the model of a key in an agent's ConfigMap.
 fn label_of_key(key: &str) -> Option<String> {
     match key.strip_prefix("clusterbasemodel.") {
         Some(name) => Some(node_label("", name)),
@@ -243,7 +243,7 @@ fn label_of_key(key: &str) -> Option<String> {
     }
 }
 
-/// How far a model is on a node; none if it isn't on its way there.
+/// The download progress of a model on a node; none if it isn't being downloaded there.
 fn download(report: &ModelReport) -> Option<Download> {
     let progress = report.progress.as_ref();
     #[allow(clippy::cast_precision_loss, reason = "it is a share")]
@@ -311,7 +311,7 @@ impl Store for Seen {
     }
 }
 
-/// Begins to watch; `agents` is the namespace of the model agents, if there are any.
+/// Starts the watches; `agents` is the namespace of the model agents, if there are any.
 pub(super) fn start(client: &Client, settings: Arc<Settings>, agents: Option<&str>, placements: Arc<Mutex<Placements>>) -> Watched<Seen> {
     let kinds = [Kind::Nodes, Kind::Pods, Kind::Namespaces].into_iter().chain(agents.map(|_| Kind::Reports)).collect::<Vec<_>>();
     let mut watched = Watched::new(Seen::new(settings, placements, &kinds));
@@ -393,7 +393,7 @@ mod tests {
         seen.learn(&asked);
         seen.assume(key(), "n1");
         assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "n1");
-        // A scheduler that asks again hasn't placed it.
+        // A scheduler that calls again hasn't placed it.
         seen.learn(&asked);
         assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "");
         seen.assume(key(), "n1");
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "", "it was never placed");
         seen.put(Kind::Pods, &key(), &pod("u1", Some("n1")).to_string());
         assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "n1");
-        // One of the same name that only a scheduler knows. Its predecessor takes room until the watch says that it is gone.
+        // Another pod of the same name that only a scheduler knows. Its predecessor uses resources until the watch reports its deletion.
         let successor = Arc::new(Pod::from_value(&pod("u2", None)).unwrap());
         seen.learn(&successor);
         assert_eq!(seen.cluster.pod("chat", "p").unwrap().node, "n1");

@@ -1,5 +1,5 @@
-//! What is done in the cluster beside the answers: a scheduler is brought to ask again about pods that found no node, and gangs that can't become
-//! whole start over. It is done by a task of its own, so that an API server that doesn't answer keeps nothing else waiting.
+//! The writes to the cluster: they make a scheduler retry pods without a node, and let gangs that can't be completed start again. They run
+//! in a task of their own, so that an unresponsive API server delays nothing else.
 
 use super::{Extender, PodReference, gangs::LoneLeader, unix_now};
 use crate::{
@@ -36,45 +36,46 @@ use tokio::{
     time::{Instant, MissedTickBehavior, interval, timeout},
 };
 
-/// How often it is looked what is to be done.
+/// The interval of checks for due errands.
 const TIDY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How many things wait to be done.
+/// The maximum number of queued errands.
 const MAX_ERRANDS: usize = 64;
 
-/// Gangs start over only where a scheduler has asked within this time, or leads by its Lease: what another extender has reserved isn't known here.
+/// Gangs start again only if a scheduler has called within this time, or is the leader by its Lease: this extender doesn't know another
+/// extender's reservations.
 const LEADS_WITHIN: Duration = Duration::from_mins(15);
 
-/// The annotation of a pod that the scheduler is to ask about again: when that was.
+/// The annotation of a pod that the scheduler should retry, with the time.
 const ASKED_AGAIN: &str = "pointsman.dev/asked-again";
 
-/// How long a call of the API server may take.
+/// The timeout of a request to the API server.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reasons of events.
 const DISSOLVED: &str = "GangDissolved";
 const ABANDONED: &str = "PlacedWithoutPolicies";
 
-/// What is said of a pod whose scheduler has waited no longer.
+/// The event's note for a pod whose scheduler didn't wait for the response.
 const ABANDONED_NOTE: &str = "The scheduler didn't wait for the extender's answer and may place the pod without policies: raise \
                               `httpTimeout` in its configuration, or check the latency in pointsman_extender_call_duration_seconds.";
 
-/// What is to be done.
+/// A write to the cluster, or a read.
 enum Errand {
-    /// A scheduler is to ask about a pod again.
+    /// Make a scheduler retry a pod.
     Wake(PodKey),
-    /// It is to be found out how the LeaderWorkerSet of a gang starts.
+    /// Read how the LeaderWorkerSet of a gang starts.
     ReadStartup(LoneLeader),
-    /// A pod is placed without policies.
+    /// Report that a pod may be placed without policies.
     ReportAbandoned(PodReference),
-    /// The placed members of a gang are to be deleted; they had so many seconds.
+    /// Delete the placed members of a gang; they had this many seconds.
     Dissolve(Overdue, u64),
 }
 
 /// Writes to the cluster.
 pub struct Writer {
     client: Client,
-    /// Where the scheduler of `deploy/scheduler` has its Lease.
+    /// The namespace of the Lease of the scheduler in `deploy/scheduler`.
     namespace: String,
     identity: String,
     recorder: Recorder,
@@ -88,14 +89,14 @@ impl fmt::Debug for Writer {
 }
 
 impl Writer {
-    /// By this client; `identity` is who reports it, and `namespace` where the scheduler's Lease is.
+    /// Creates a writer with this client; `identity` is the reporter of events, and `namespace` has the scheduler's Lease.
     pub fn new(client: Client, namespace: String, identity: String) -> Self {
         let reporter = Reporter { controller: "pointsman-scheduler-extender".to_owned(), instance: Some(identity.clone()) };
         let recorder = Recorder::new(client.clone(), reporter);
         Self { recorder, client, namespace, identity, complained: AtomicBool::default() }
     }
 
-    /// Whether the scheduler in this pod leads, as its Lease says: the holder is called as the pod, with something behind.
+    /// Whether the scheduler in this pod is the leader: the Lease's holder starts with the pod's name.
     async fn leads(&self) -> bool {
         let api = Api::<Lease>::namespaced(self.client.clone(), &self.namespace);
         let Ok(Ok(lease)) = timeout(CALL_TIMEOUT, api.get(permissions::SCHEDULER_ACCOUNT)).await else { return false };
@@ -103,7 +104,7 @@ impl Writer {
         holder.split_once('_').is_some_and(|(pod, _)| pod == self.identity)
     }
 
-    /// Deletes the placed members of a gang, as long as it is in part. Returns whether any was.
+    /// Deletes the placed members of a gang while it is incomplete. Returns whether any was deleted.
     async fn dissolve(&self, gang: &Overdue, timeout: u64, is_half: impl Fn() -> bool) -> bool {
         let Overdue { namespace, gang: name, size, placed, irreplaceable } = gang;
         let words =
@@ -116,7 +117,8 @@ impl Writer {
         let note = format!("{words}: this pod is deleted, so that all of them start over.");
         let mut is_dissolved = false;
         for (namespace, pod, uid) in placed {
-            // A gang that has become whole or has begun to work meanwhile isn't stopped; one of which something is deleted is in part until it ends.
+            // A gang that has become complete or Ready meanwhile isn't stopped; after the first deletion, the gang is incomplete until all
+            // are deleted.
             if !is_dissolved && !is_half() {
                 tracing::info!(namespace, "the gang {name} has become complete or Ready, and stays");
                 return false;
@@ -126,7 +128,7 @@ impl Writer {
         is_dissolved
     }
 
-    /// Whether a LeaderWorkerSet creates its workers only once the leader is Ready, as far as it can be read.
+    /// Whether a LeaderWorkerSet creates its workers only once the leader is Ready, if it can be read.
     async fn is_leader_first(&self, namespace: &str, set: &str) -> bool {
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet"));
         let api = Api::<DynamicObject>::namespaced_with(self.client.clone(), namespace, &resource);
@@ -141,7 +143,7 @@ impl Writer {
         }
     }
 
-    /// Has the scheduler ask about a pod again: nothing but an event of the cluster brings it to, and what has changed here is none.
+    /// Makes the scheduler retry a pod: it retries only after an event of the cluster, and a change in this process is none.
     async fn wake(&self, (namespace, pod): &PodKey) {
         let patch = json!({"metadata": {"annotations": {ASKED_AGAIN: unix_now().to_string()}}});
         let api = Api::<v1::Pod>::namespaced(self.client.clone(), namespace);
@@ -168,7 +170,7 @@ impl Writer {
         let api = Api::<v1::Pod>::namespaced(self.client.clone(), namespace);
         match timeout(CALL_TIMEOUT, api.delete(pod, &params)).await {
             Ok(Ok(_)) => {}
-            // It is gone, or another one has its name.
+            // It is gone, or another pod has its name.
             Ok(Err(kube::Error::Api(status))) if [404, 409].contains(&status.code) => return false,
             Ok(Err(error)) => {
                 if !self.complained.swap(true, Ordering::Relaxed) {
@@ -184,7 +186,7 @@ impl Writer {
         true
     }
 
-    /// Writes an event about a pod.
+    /// Writes an event for a pod.
     async fn report(&self, (namespace, pod, uid): (&str, &str, &str), reason: &str, note: &str) {
         let reference = ObjectReference {
             api_version: Some("v1".to_owned()),
@@ -202,13 +204,13 @@ impl Writer {
     }
 }
 
-/// What an administrator can do about an error.
+/// The remedy for an error.
 fn remedy(error: &kube::Error) -> String {
     if is_forbidden(error) { format!(": apply deploy/{}", permissions::SCHEDULER) } else { String::new() }
 }
 
 impl Extender {
-    /// Drops what is over, and does what is to be done. It never ends by itself.
+    /// Drops what has expired, and runs due errands. It never ends by itself.
     pub async fn tidy(self: Arc<Self>, writer: Writer) {
         let (errands, waiting) = mpsc::channel(MAX_ERRANDS);
         tokio::join!(Arc::clone(&self).look(errands), self.run_errands(writer, waiting));
@@ -219,12 +221,12 @@ impl Extender {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            // What isn't listed looks as if it were gone.
+            // Unlisted objects would seem deleted.
             if self.obstacle().is_some() {
                 continue;
             }
             let (extender, room) = (Arc::clone(&self), errands.capacity());
-            // While nodes are sought for a gang, that takes a while.
+            // This takes long while nodes are searched for a gang.
             let found = spawn_blocking(move || extender.errands(room)).await.unwrap_or_default();
             for errand in found {
                 if errands.send(errand).await.is_err() {
@@ -263,7 +265,7 @@ impl Extender {
         }
     }
 
-    /// What is to be done now; of the pods to be asked about again at most `room`.
+    /// The errands that are due now, with at most `room` retries of pods without a node.
     fn errands(&self, room: usize) -> Vec<Errand> {
         let cache = self.cache.load_full();
         let cluster = {
@@ -296,8 +298,8 @@ impl Extender {
     }
 }
 
-/// Whether a pod is placed by a scheduler that asks here. The shipped one doesn't ask about pods that fit nowhere after a restart of the extender, and
-/// gangs of which some pods fit nowhere are those that start over.
+/// Whether a pod is placed by a scheduler that calls this extender. After a restart of the extender, the shipped scheduler doesn't call
+/// about pods that fit nowhere, and just the gangs with such pods must start again.
 fn is_ours(pod: &Pod, schedulers: Option<&BTreeSet<String>>, settings: &Settings) -> bool {
     let is_asking =
         pod.scheduler == permissions::SCHEDULER_PROFILE || schedulers.is_some_and(|schedulers| schedulers.contains(&pod.scheduler));

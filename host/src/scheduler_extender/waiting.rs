@@ -1,5 +1,5 @@
-//! Pods for which no node was left. Nothing but an event of the cluster brings a scheduler to ask about them again, and that a reservation is over
-//! or that other policies decide is none.
+//! Pods for which no node was left. A scheduler retries them only after an event of the cluster; the end of a reservation or another policy
+//! set is no such event.
 
 use pointsman_core::placement::{Cluster, Pod, PodKey};
 use std::{
@@ -7,30 +7,30 @@ use std::{
     ops::Bound,
 };
 
-/// How many are noted. A scheduler asks about the others again after five minutes.
+/// The maximum number of recorded pods. A scheduler retries the others after five minutes.
 const MAX_WAITING: usize = 4096;
 
 /// Before all keys.
 static NOTHING: PodKey = (String::new(), String::new());
 
-/// Those pods.
+/// The recorded pods.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     pods: BTreeMap<PodKey, Since>,
-    /// The last one that was due: those behind it come next, so that none is forgotten while others become due again and again.
+    /// The last pod that was due: those after it come next, so that none is skipped while others become due again and again.
     last: Option<PodKey>,
 }
 
-/// What was so when no node was left.
+/// The state when no node was left.
 #[derive(Debug)]
 struct Since {
     uid: String,
-    /// [`Reservations::freed`](pointsman_core::placement::gangs::Reservations::freed); none if the search for a node goes on.
+    /// [`Reservations::freed`](pointsman_core::placement::gangs::Reservations::freed); none if the search for a node continues.
     freed: Option<u64>,
 }
 
 impl Waiting {
-    /// Notes that no node was left for a pod.
+    /// Records that no node was left for a pod.
     pub(super) fn note(&mut self, pod: &Pod, freed: Option<u64>) {
         let key = pod.key();
         if self.pods.len() < MAX_WAITING || self.pods.contains_key(&key) {
@@ -38,12 +38,12 @@ impl Waiting {
         }
     }
 
-    /// Notes that there was one.
+    /// Records that there was a node.
     pub(super) fn forget(&mut self, pod: &Pod) {
         self.pods.remove(&pod.key());
     }
 
-    /// Those that may find a node now, and didn't when they were asked about: at most so many, and one of each gang, since the others follow it.
+    /// At most `most` pods that may find a node now and didn't before. Only one of each gang, because the others follow it.
     pub(super) fn due(&mut self, cluster: &Cluster, freed: u64, most: usize) -> Vec<PodKey> {
         let known = |key: &PodKey, since: &Since| cluster.pod(&key.0, &key.1).filter(|pod| pod.uid == since.uid && pod.node.is_empty());
         self.pods.retain(|key, since| known(key, since).is_some());
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(names(waiting.due(&cluster, 2, 1)), ["a"]);
         assert_eq!(names(waiting.due(&cluster, 2, 10)), ["b", "g1"], "the others come later, and none is lost");
         assert!(waiting.due(&cluster, 2, 10).is_empty());
-        // A search that goes on is due at once; who has a node or is gone never again.
+        // A continuing search is due at once; a pod that is gone or has a node never again.
         waiting.note(&pod("g2", Some("g")), None);
         assert_eq!(names(waiting.due(&cluster, 2, 10)), ["g2"]);
         cluster.put_pod(Pod { node: "n".to_owned(), ..pod("a", None) });

@@ -1,14 +1,14 @@
-//! What kube-scheduler sends and takes: the JSON of k8s.io/kube-scheduler/extender/v1, with Go's names of its fields. Go writes a list or map
-//! without entries as null.
+//! The messages of kube-scheduler: the JSON of k8s.io/kube-scheduler/extender/v1, with Go's field names. Go writes an empty list or map as
+//! null.
 
 use serde::{Deserialize, Serialize, de::IgnoredAny};
 use serde_json::Value;
 use std::{borrow::Cow, collections::BTreeMap, ops::Deref};
 
-/// The highest rank that an extender may give.
+/// The maximum rank that an extender may assign.
 pub const MAX_PRIORITY: i64 = 10;
 
-/// The name of a node as it came: a part of the call, which has thousands of them.
+/// The name of a node as received: a slice of the call, which has thousands of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeName<'a>(#[serde(borrow)] Cow<'a, str>);
@@ -27,11 +27,11 @@ impl<'a, N: Into<Cow<'a, str>>> From<N> for NodeName<'a> {
     }
 }
 
-/// The question of filter and prioritize.
+/// The request of filter and prioritize.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ExtenderArgs<'a> {
-    /// The pod, as the API has it.
+    /// The pod as the API returns it.
     pub pod: Value,
     /// Whole nodes, from a scheduler whose configuration lacks `nodeCacheCapable`.
     pub nodes: Option<IgnoredAny>,
@@ -40,21 +40,21 @@ pub struct ExtenderArgs<'a> {
     pub node_names: Option<Vec<NodeName<'a>>>,
 }
 
-/// The answer of filter.
+/// The response of filter.
 #[derive(Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ExtenderFilterResult<'a> {
-    /// The nodes that are left. None would mean that nothing is said about nodes.
+    /// The remaining nodes. None would mean that the response doesn't restrict nodes.
     pub node_names: Option<Vec<NodeName<'a>>>,
-    /// Why others aren't: if other pods gave way, they might be. Never used: nodes without room aren't asked about.
+    /// Why other nodes fail, though they could be used after a preemption. Never used: the scheduler offers only nodes that have room.
     pub failed_nodes: BTreeMap<String, String>,
-    /// Why others aren't whatever pods give way: nobody is preempted for these.
+    /// Why other nodes fail regardless of preemption: no pod is preempted for these.
     pub failed_and_unresolvable_nodes: BTreeMap<String, String>,
-    /// Why there is no answer; a scheduler goes on without one if the extender is ignorable.
+    /// Why there is no result; a scheduler continues without one if the extender is ignorable.
     pub error: String,
 }
 
-/// How a node ranks.
+/// The rank of a node.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct HostPriority<'a> {
@@ -64,11 +64,11 @@ pub struct HostPriority<'a> {
     pub score: i64,
 }
 
-/// The question of preempt. With `nodeCacheCapable` the scheduler sends only the uids of victims.
+/// The request of preempt. With `nodeCacheCapable`, the scheduler sends only the uids of victims.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ExtenderPreemptionArgs {
-    /// The pod, as the API has it.
+    /// The pod as the API returns it.
     pub pod: Value,
     /// Whole victims, from a scheduler whose configuration lacks `nodeCacheCapable`.
     pub node_name_to_victims: Option<BTreeMap<String, Victims>>,
@@ -80,20 +80,20 @@ pub struct ExtenderPreemptionArgs {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct Victims {
-    /// They, as the API has them.
+    /// The victims as the API returns them.
     pub pods: Option<Vec<Value>>,
-    /// How many PodDisruptionBudgets are violated.
+    /// The number of violated PodDisruptionBudgets.
     #[serde(rename = "NumPDBViolations")]
     pub num_pdb_violations: i64,
 }
 
-/// The same, by their uids.
+/// The victims on a node, by their uids.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct MetaVictims {
-    /// They.
+    /// The victims.
     pub pods: Option<Vec<MetaPod>>,
-    /// How many PodDisruptionBudgets are violated.
+    /// The number of violated PodDisruptionBudgets.
     #[serde(rename = "NumPDBViolations")]
     pub num_pdb_violations: i64,
 }
@@ -107,16 +107,16 @@ pub struct MetaPod {
     pub uid: String,
 }
 
-/// The answer of preempt: the nodes that are left.
+/// The response of preempt: the remaining nodes.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct ExtenderPreemptionResult {
-    /// With their victims.
+    /// The nodes with their victims.
     pub node_name_to_meta_victims: BTreeMap<String, MetaVictims>,
 }
 
 impl ExtenderPreemptionArgs {
-    /// The victims by their uids, in whichever form they came.
+    /// The victims by their uids, in either form of the request.
     pub fn victims(&mut self) -> BTreeMap<String, MetaVictims> {
         if let Some(known) = self.node_name_to_meta_victims.take() {
             return known;
@@ -138,17 +138,17 @@ impl MetaVictims {
 }
 
 impl<'a> ExtenderFilterResult<'a> {
-    /// These nodes, and nothing to say of others.
+    /// These nodes pass, without reasons for the others.
     pub fn passing(nodes: Vec<NodeName<'a>>) -> Self {
         Self { node_names: Some(nodes), ..Self::default() }
     }
 
-    /// These nodes, and why others aren't among them. No pod there gives way: they have room, as the scheduler itself has found.
+    /// These nodes pass, with reasons for the others. No pod is preempted on those: the scheduler has found that they have room.
     pub fn passing_without(nodes: Vec<NodeName<'a>>, failed_and_unresolvable_nodes: BTreeMap<String, String>) -> Self {
         Self { failed_and_unresolvable_nodes, ..Self::passing(nodes) }
     }
 
-    /// No node, and nobody is to be preempted.
+    /// No node passes, and no pod is preempted.
     pub fn none(nodes: &[NodeName<'_>], why: &str) -> Self {
         let failed_and_unresolvable_nodes = nodes.iter().map(|node| (node.to_string(), why.to_owned())).collect();
         Self { failed_and_unresolvable_nodes, ..Self::passing(Vec::new()) }
@@ -166,7 +166,7 @@ mod tests {
         let args: ExtenderArgs<'_> = serde_json::from_str(text).unwrap();
         assert_eq!((args.pod["metadata"]["name"].as_str(), args.nodes.is_some()), (Some("a"), false));
         assert_eq!(args.node_names.unwrap(), ["n1", "n2"].map(NodeName::from));
-        // Names need no escapes, and may have them.
+        // Names need no escapes, but may have them.
         let escaped: ExtenderArgs<'_> = serde_json::from_str(r#"{"Pod":{},"NodeNames":["n\u0031"]}"#).unwrap();
         assert_eq!(escaped.node_names.unwrap(), ["n1"].map(NodeName::from));
         // Without nodeCacheCapable.

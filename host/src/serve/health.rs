@@ -29,17 +29,17 @@ use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, regis
 use std::{collections::BTreeSet, fmt, net::SocketAddr, sync::Arc};
 use tokio::{net::TcpListener, sync::watch};
 
-/// In bytes.
+/// The maximum length of a log filter, in bytes.
 const LONGEST_FILTER: usize = 1 << 10;
 
-/// What a host serves to the API server, as far as that decides whether it is ready.
+/// An API that a host serves to the API server, as far as the host's readiness depends on it.
 #[derive(Clone, Debug)]
 pub struct Served {
-    /// What it is.
+    /// The API.
     pub api: ServedApi,
     /// Its certificate.
     pub certificate: Arc<CurrentCertificate>,
-    /// Who may ask for it, if that has to be learnt.
+    /// The accepted clients, if they must be read first.
     pub front_proxy: Option<Arc<FrontProxy>>,
 }
 
@@ -50,34 +50,34 @@ impl Served {
     }
 }
 
-/// What decides whether this host is ready.
+/// The state that this host's readiness depends on.
 #[derive(Clone, Debug)]
 pub struct Readiness {
-    /// What the cluster serves.
+    /// The kinds that the cluster serves.
     pub apis: watch::Receiver<Apis>,
-    /// What keeps the policies from being in force, or none.
+    /// The reason why the policies aren't active, or none.
     pub obstacle: watch::Receiver<Option<String>>,
-    /// What hasn't been listed yet, or none.
+    /// The kinds that aren't listed yet, or none.
     pub listed: watch::Receiver<Option<String>>,
-    /// The world, which knows what the host may not list.
+    /// The world, with the kinds that the host may not list.
     pub shared: Shared,
-    /// What is being done.
+    /// The work in progress.
     pub liveness: Liveness,
-    /// How this host's flags differ from the leader's, or none.
+    /// The differences between this host's flags and the leader's, or none.
     pub differs: watch::Receiver<Option<String>>,
-    /// What this host serves to the API server.
+    /// The APIs that this host serves to the API server.
     pub served: Vec<Served>,
 }
 
 impl Readiness {
-    /// What keeps this host from being ready.
+    /// The reasons why this host isn't ready.
     fn obstacles(&self) -> BTreeSet<String> {
         let Self { apis, obstacle, listed, served, .. } = self;
         let of_host = [apis.borrow().obstacle(), obstacle.borrow().clone(), listed.borrow().clone()];
         of_host.into_iter().chain(served.iter().map(Served::obstacle)).flatten().collect()
     }
 
-    /// What an administrator should fix, although all services that can be served are.
+    /// Problems for an administrator that don't affect services that can be served.
     fn notes(&self) -> Vec<String> {
         let Self { apis, shared, differs, .. } = self;
         let denied = watches::denied_messages(shared.lock().denied());
@@ -93,7 +93,7 @@ impl Collector for Readiness {
     }
 }
 
-/// The metrics of this host: with the webhook's if it is served.
+/// The metrics of this host, with the webhook's if it is served.
 pub fn registry(
     state: HostState,
     readiness: Readiness,
@@ -113,7 +113,7 @@ pub fn registry(
     registry
 }
 
-/// Answers until the process ends.
+/// Serves until the process ends.
 pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Registry, log_level: LogLevel) -> std::io::Result<()> {
     let routes = common_routes(registry, log_level)
         .route("/healthz", get(alive).with_state(readiness.clone()))
@@ -121,8 +121,8 @@ pub async fn serve(listener: TcpListener, readiness: Readiness, registry: Regist
     axum::serve(listener, routes.into_make_service_with_connect_info::<SocketAddr>()).await
 }
 
-/// Answers for a gateway, a picker or an agent until the process ends, also by further routes of its own. It is ready while nothing keeps it
-/// from that.
+/// Serves for a gateway, a picker or an agent until the process ends, with further routes of its own. It is ready while there is no
+/// obstacle.
 pub async fn serve_ready(
     listener: TcpListener,
     obstacle: Arc<dyn Fn() -> Option<String> + Send + Sync>,
@@ -147,7 +147,7 @@ async fn log_filter(State(level): State<LogLevel>) -> String {
     level.filter() + "\n"
 }
 
-/// Whoever reaches this from within the pod was let in by Kubernetes: by a port that is forwarded, or a command in the pod.
+/// Kubernetes has authorized whoever reaches this from within the pod: by a forwarded port, or a command in the pod.
 async fn change_log_filter(
     State(level): State<LogLevel>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
@@ -180,9 +180,9 @@ async fn alive(State(readiness): State<Readiness>) -> (StatusCode, String) {
     }
 }
 
-/// Ready as soon as we know what the cluster serves, the recorded policies are in force and what is served has its certificate, and while the
-/// cluster serves what we can't do without. Notes follow: a right that only some services need, a CRD without some fields,
-/// flags that differ from the leader's. They don't change Ready, since a rollout of other flags or CRDs would never end otherwise.
+/// Ready once the served kinds are known, the recorded policies are active and each served API has its certificate, and while the cluster
+/// serves the required kinds. Notes follow: a right that only some services need, a CRD without some fields, flags that differ from the
+/// leader's. They don't affect Ready, because otherwise a rollout of other flags or CRDs would never finish.
 async fn ready(State(readiness): State<Readiness>) -> (StatusCode, String) {
     let obstacles = readiness.obstacles();
     let (code, first) =

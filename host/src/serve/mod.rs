@@ -1,4 +1,4 @@
-//! What listens.
+//! The servers of the host.
 
 pub mod admission;
 pub mod external_metrics;

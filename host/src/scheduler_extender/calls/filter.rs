@@ -1,4 +1,4 @@
-//! Which of the nodes that fit a pod may be its own.
+//! Selects the nodes that may run a pod, out of those that fit it.
 
 use super::{
     super::wire::{ExtenderFilterResult, MAX_PRIORITY, NodeName},
@@ -15,23 +15,23 @@ use pointsman_core::{
 };
 use std::collections::{BTreeMap, HashSet};
 
-/// What comes of a call.
+/// The result of a call.
 pub(super) struct Filtered<'a> {
     pub(super) result: ExtenderFilterResult<'a>,
-    /// What is to become of a member of a gang.
+    /// The verdict on a member of a gang.
     pub(super) verdict: Option<Verdict>,
-    /// The nodes that were scored.
+    /// The scored nodes.
     pub(super) scored: Option<ScoredNodes>,
-    /// Why they weren't.
+    /// Why they weren't scored.
     pub(super) undecided: Option<Undecided>,
 }
 
 /// Nodes with their scores.
 pub(super) struct ScoredNodes {
     pub(super) names: NodeNames,
-    /// The places of the nodes among all names, in the order of the scores.
+    /// The positions of the nodes among all names, in the order of the scores.
     pub(super) places: Vec<usize>,
-    /// The nodes that were offered too, and of which nothing is known yet.
+    /// The nodes that were also offered, but aren't known yet.
     unknown: Vec<String>,
     pub(super) scored: Scored,
 }
@@ -42,7 +42,7 @@ impl ScoredNodes {
         self.names.at(&self.places)
     }
 
-    /// The scores, for the calls that follow.
+    /// The scores, for the next calls.
     pub(super) fn keep(&self, uid: String) -> Kept {
         let scores = self.places.iter().copied().zip(self.scored.scores.iter().copied());
         Kept::new(uid, self.names.clone(), scores, self.unknown.clone())
@@ -72,7 +72,7 @@ pub(super) fn filter_member<'a>(question: &Question<'_>, reservations: &mut Rese
     let filtered = match &verdict {
         Verdict::Free => scored(question, reservations, names),
         Verdict::Wait(why) => Filtered::new(ExtenderFilterResult::none(&names, why)),
-        // Every node is scored, so that it can be explained which one it is.
+        // Every node is scored, so that the choice can be explained.
         Verdict::Node(node) if is_offered => {
             let mut filtered = scored(question, reservations, names);
             filtered.result = ExtenderFilterResult::passing(vec![node.clone().into()]);
@@ -89,7 +89,7 @@ pub(super) fn filter_member<'a>(question: &Question<'_>, reservations: &mut Rese
     Filtered { verdict: Some(verdict), undecided: filtered.undecided.or(undecided), ..filtered }
 }
 
-/// Has the policies score the nodes that break no reservation. Where they don't answer, all of these pass; and so does a node that isn't known
+/// Scores the nodes that violate no reservation with the policies. If the policies fail, all of these pass; so does a node that isn't known
 /// here yet, behind all others.
 pub(super) fn scored<'a>(question: &Question<'_>, reservations: &Reservations, names: Vec<NodeName<'a>>) -> Filtered<'a> {
     let Question { cluster, pod, .. } = *question;
@@ -121,7 +121,7 @@ pub(super) fn scored<'a>(question: &Question<'_>, reservations: &Reservations, n
     Filtered { result, verdict: None, scored, undecided }
 }
 
-/// Why a policy's excluded node failed.
+/// The reason for a node that a policy has excluded.
 fn excluded_by(scored: &Scored) -> String {
     let plugins: Vec<&str> = scored.plugins.iter().map(|plugin| plugin.plugin.as_str()).collect();
     match plugins.as_slice() {
@@ -130,7 +130,7 @@ fn excluded_by(scored: &Scored) -> String {
     }
 }
 
-/// The nodes on which the pod takes nothing that is reserved for a gang, and why the others fail.
+/// The nodes on which the pod takes no resources that are reserved for a gang, and the reasons for the others.
 fn unbroken<'a>(
     question: &Question<'_>,
     reservations: &Reservations,
@@ -147,7 +147,7 @@ fn unbroken<'a>(
     (names, failed)
 }
 
-/// Why a node fails on which a gang needs what is free. What another namespace calls its gang is its own business.
+/// The reason for a node whose free resources a gang needs. The name of another namespace's gang isn't shown.
 fn reserved_for((namespace, gang): &PodKey, own: &str) -> String {
     if namespace == own {
         format!("the free resources of the node are reserved for the gang {gang}")

@@ -1,4 +1,4 @@
-//! The ranks of the last filter calls, for the prioritize calls that follow them: nodes aren't scored twice.
+//! The ranks of the last filter calls, for the prioritize calls that follow them, so that nodes aren't scored twice.
 
 use pointsman_core::placement::{NodeNames, Ties, rank};
 use std::{
@@ -6,24 +6,24 @@ use std::{
     sync::Arc,
 };
 
-/// How many are kept. A scheduler asks for ranks right after it has filtered.
+/// The maximum number of cached results. A scheduler requests ranks right after it has filtered.
 const MAX_KEPT: usize = 32;
 
-/// What came of the last filter calls.
+/// The results of the last filter calls.
 #[derive(Debug, Default)]
 pub(in crate::scheduler_extender) struct KeptRanks(VecDeque<Kept>);
 
-/// What came of one.
+/// The result of one filter call.
 #[derive(Debug)]
 pub(super) struct Kept {
     /// The pod.
     uid: String,
     names: NodeNames,
-    /// The places of the nodes that have passed, in the order of the answer: the scheduler asks about them in the same order.
+    /// The positions of the nodes that have passed, in the order of the response: the scheduler sends them in the same order.
     passed: Vec<usize>,
-    /// The scores of nodes by their places; none of a node that was excluded, or that the scheduler didn't offer.
+    /// The scores of nodes by position; none for a node that was excluded, or that the scheduler didn't offer.
     scores: Vec<Option<f64>>,
-    /// The nodes that were offered too, and of which nothing is known yet.
+    /// The nodes that were also offered, but aren't known yet.
     unknown: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ impl Kept {
         Self { uid, names, passed, scores, unknown }
     }
 
-    /// The scores of nodes in an order, each if it may be ranked; NaN, which ranks last, of one that nothing is known of.
+    /// The scores of nodes in this order, each if it may be ranked; NaN, which ranks last, for an unknown node.
     pub(super) fn scores(&self, nodes: &[&str]) -> impl Iterator<Item = Option<f64>> {
         nodes.iter().enumerate().map(|(at, node)| {
             let expected = self.passed.get(at).copied().filter(|place| self.names.get(*place) == Some(node));
@@ -52,7 +52,7 @@ impl Kept {
 }
 
 impl KeptRanks {
-    /// Keeps what came of a call, in place of what came of a former one for the pod.
+    /// Stores the result of a call, in place of the pod's previous one.
     pub(super) fn put(&mut self, kept: Kept) {
         self.forget(&kept.uid);
         if self.0.len() >= MAX_KEPT {
@@ -61,7 +61,7 @@ impl KeptRanks {
         self.0.push_back(kept);
     }
 
-    /// Drops what came of a call for a pod.
+    /// Drops the result for a pod.
     pub(super) fn forget(&mut self, uid: &str) {
         self.0.retain(|kept| kept.uid != uid);
     }
@@ -74,12 +74,12 @@ impl KeptRanks {
     }
 }
 
-/// The nodes that schedulers offered for the last pods that no node was left for.
+/// The nodes that schedulers offered for the last pods for which none was left.
 #[derive(Debug, Default)]
 pub(in crate::scheduler_extender) struct KeptOffers(VecDeque<(String, Arc<BTreeSet<String>>)>);
 
 impl KeptOffers {
-    /// Keeps them for a pod, in place of former ones.
+    /// Stores the nodes of a pod, in place of previous ones.
     pub(super) fn put(&mut self, uid: &str, nodes: BTreeSet<String>) {
         self.0.retain(|(known, _)| known != uid);
         if self.0.len() >= MAX_KEPT {
@@ -88,7 +88,7 @@ impl KeptOffers {
         self.0.push_back((uid.to_owned(), Arc::new(nodes)));
     }
 
-    /// Those of a pod; none if it was asked about too long ago.
+    /// The nodes of a pod; none if its call was too long ago.
     pub(super) fn nodes(&self, uid: &str) -> Arc<BTreeSet<String>> {
         self.0.iter().find(|(known, _)| known == uid).map(|(_, nodes)| Arc::clone(nodes)).unwrap_or_default()
     }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
     use pointsman_core::placement::{Cluster, Node};
 
-    /// In a cluster with the nodes a, b and d.
+    /// A result in a cluster with the nodes a, b and d.
     fn kept(uid: &str, nodes: &[(&str, f64)]) -> Kept {
         let mut cluster = Cluster::default();
         for name in ["a", "b", "d"] {
@@ -113,7 +113,7 @@ mod tests {
     #[test]
     fn ranks_are_of_the_nodes_that_are_asked_about_and_unknown_ones_are_asked_again() {
         let mut all = KeptRanks::default();
-        // Of c nothing was known: nobody has scored it.
+        // c was unknown, so nothing has scored it.
         all.put(kept("u1", &[("a", 0.5), ("b", 0.9), ("c", f64::NAN)]));
         let ranks = |uid: &str, nodes: &[&str]| all.ranks(uid, nodes, Ties::Name);
         assert_eq!(ranks("u1", &["a", "b", "c"]), Some(vec![9, 10, 0]));

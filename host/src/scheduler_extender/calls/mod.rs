@@ -1,5 +1,5 @@
-//! Answers to a scheduler's calls. What each comes to is a pure function of what is known (`filter`, `preempt`); what is here takes that from the
-//! extender, and leaves what the next calls need.
+//! Handles a scheduler's calls. Each result is a pure function of the known state (`filter`, `preempt`); this module takes the state from
+//! the extender, and stores what the next calls need.
 
 mod filter;
 pub(super) mod kept;
@@ -34,24 +34,24 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long nodes are sought for a gang before a call is answered. A scheduler that waits no longer would place the member by itself: the shipped
-/// configuration has it wait twice as long.
+/// How long nodes are searched for a gang before a call gets a response. A scheduler whose timeout expires would place the member without
+/// its gang: the shipped configuration waits twice as long.
 const SEARCH_TIME: Duration = Duration::from_secs(1);
 
 /// The error for a scheduler that sends whole nodes.
 const NOT_CAPABLE: &str = "the extender needs `nodeCacheCapable: true` in the scheduler's configuration";
 
-/// A call that can't be read: why.
+/// Why a call can't be parsed.
 #[derive(Debug)]
 pub(super) struct Refused(pub(super) String);
 
-/// What is held of a node for others.
+/// The resources of a node that are reserved for others.
 type Reserved<'r> = dyn Fn(&str) -> Option<Resources> + 'r;
 
-/// Has nodes scored for a pod by the active policies.
+/// Scores nodes for a pod with the active policies.
 type Score<'s> = dyn Fn(&Cluster, &Pod, &Nodes<'_>, &Reserved<'_>) -> Result<Scored, Undecided> + 's;
 
-/// What a call is about.
+/// The inputs of a call.
 struct Question<'q> {
     cluster: &'q Cluster,
     settings: &'q Settings,
@@ -59,12 +59,12 @@ struct Question<'q> {
     is_in_scope: bool,
     /// Seconds since 1970.
     now: u64,
-    /// Whether the answer is due.
+    /// Whether the response is due.
     is_late: &'q dyn Fn() -> bool,
     score: &'q Score<'q>,
 }
 
-/// What is known when a call comes.
+/// The state when a call arrives.
 struct Scene {
     cache: Arc<Cache>,
     cluster: Cluster,
@@ -74,19 +74,19 @@ struct Scene {
     started: Instant,
 }
 
-/// Whether a pod is placed with the others of its gang.
+/// Whether a pod is placed with its gang.
 fn is_member(pod: &Pod, is_in_scope: bool) -> bool {
     is_in_scope && pod.gang.is_some()
 }
 
 impl Question<'_> {
-    /// Whether members of the pod's gang go together.
+    /// Whether the pod is placed with its gang.
     fn is_of_gang(&self) -> bool {
         is_member(self.pod, self.is_in_scope)
     }
 
-    /// What is to become of a member of a gang on a cluster, with why policies gave no answer, if they didn't: by name then. `offered` tells the
-    /// nodes that the scheduler offers.
+    /// The verdict on a member of a gang in a cluster, and why policies failed, if they did: nodes are then taken by name. `offered`
+    /// returns whether the scheduler offers a node.
     fn gang_verdict(
         &self,
         cluster: &Cluster,
@@ -111,23 +111,23 @@ impl Question<'_> {
 }
 
 impl Scene {
-    /// Counts the pod on a node. What is known is let go first: as long as it is shared, a change copies a part of it.
+    /// Counts the pod on a node. Drops the shared state first: as long as it is shared, a change copies a part of it.
     fn assume(&mut self, node: &str) {
         self.cluster = Cluster::default();
         self.cache.watched.lock().assume(self.pod.key(), node);
     }
 
-    /// Whether members of the pod's gang go together.
+    /// Whether the pod is placed with its gang.
     fn is_of_gang(&self) -> bool {
         is_member(&self.pod, self.is_in_scope)
     }
 
-    /// Takes what has changed since.
+    /// Reads the current state.
     fn refresh(&mut self) {
         self.cluster = self.cache.watched.lock().cluster.clone();
     }
 
-    /// Asks about it.
+    /// Runs a function with the inputs of the call.
     fn ask<T>(&self, policies: &Pinned<'_>, ask: impl FnOnce(&Question<'_>) -> T) -> T {
         let Self { cache, cluster, pod, namespace_labels, is_in_scope, started } = self;
         let settings = &*cache.settings;
@@ -139,12 +139,12 @@ impl Scene {
 }
 
 impl Extender {
-    /// The answer to a call, as JSON. Blocks while policies decide. Nobody waits for it any more once the call is abandoned.
+    /// The response to a call, as JSON. Blocks while policies decide. Once the call is abandoned, nobody waits for the response.
     pub(super) fn answer(&self, verb: Verb, body: &[u8], is_abandoned: &AtomicBool) -> Result<Vec<u8>, Refused> {
         let answer = match verb {
             Verb::Filter => written(&self.filter(read(body)?)),
             Verb::Prioritize => written(&self.prioritize(read(body)?)),
-            // Without it, others give way as the scheduler itself has found.
+            // Without a response, the scheduler's own choice of victims applies.
             Verb::Preempt => return written(&self.preempt(read(body)?)),
         };
         if is_abandoned.load(Ordering::Relaxed) {
@@ -158,7 +158,7 @@ impl Extender {
 
     fn scene(&self, object: &Value) -> Option<Scene> {
         let (cache, started) = (self.cache.load_full(), Instant::now());
-        // One that has ended goes nowhere.
+        // A pod that has ended isn't placed.
         let pod = Arc::new(Pod::from_value(object)?);
         let is_in_scope = pod.is_in_scope(&cache.settings);
         let (cluster, namespace_labels) = {
@@ -171,7 +171,7 @@ impl Extender {
         Some(Scene { cache, cluster, pod, namespace_labels, is_in_scope, started })
     }
 
-    /// What decides about one pod. It is to be placed and runs nowhere yet: others may answer for a plugin that fails.
+    /// Pins the policies for one pod. It is new and runs nowhere, so fallbacks may replace a failed plugin.
     fn pin(&self) -> Pinned<'_> {
         self.policies().pin(Standing::New)
     }
@@ -202,7 +202,7 @@ impl Extender {
         if scene.is_in_scope {
             let passing = result.node_names.as_deref().unwrap_or_default();
             if let [only] = passing {
-                // The scheduler asks for no ranks then.
+                // The scheduler requests no ranks then.
                 scene.assume(only);
             }
             self.keep(&scene, scored.as_ref());
@@ -246,7 +246,7 @@ impl Extender {
         let offered = locked(&self.deciding).offers.nodes(&scene.pod.uid);
         let (left, undecided) = scene.ask(&pinned, |question| preempt::preempt(question, &reserved, &offered, victims));
         if scene.is_of_gang() && left.is_empty() {
-            // The scheduler may never have asked for a filter.
+            // The scheduler may never have called filter.
             locked(&self.deciding).gangs.note_waiting(&scene.pod);
         }
         if undecided.is_some() {
@@ -255,10 +255,10 @@ impl Extender {
         ExtenderPreemptionResult { node_name_to_meta_victims: left }
     }
 
-    /// Keeps the scores of nodes for the next call.
+    /// Stores the scores of nodes for the next call.
     fn keep(&self, scene: &Scene, scored: Option<&ScoredNodes>) {
         let uid = &scene.pod.uid;
-        // Before anything is locked: there may be thousands.
+        // Before the lock: there may be thousands.
         let kept = scored.map(|scored| scored.keep(uid.clone()));
         let mut deciding = locked(&self.deciding);
         match kept {
@@ -275,7 +275,7 @@ impl Extender {
         locked(&self.placements).put(placement);
     }
 
-    /// Notes whether a pod waits for what may become free here: all nodes that were offered for it have failed.
+    /// Records whether a pod waits for resources that may become free here: all nodes that were offered for it have failed.
     fn note_waiting(&self, scene: &Scene, result: &ExtenderFilterResult<'_>, freed: Option<u64>) {
         let Deciding { waiting, offers, .. } = &mut *locked(&self.deciding);
         let failed = &result.failed_and_unresolvable_nodes;
@@ -288,7 +288,7 @@ impl Extender {
         }
     }
 
-    /// Notes what a member of a gang was answered with, or why a pod is in none; the same reason once.
+    /// Records the verdict on a member of a gang, or why a pod is in none; logs the same reason once.
     fn note_gang(&self, pod: &Pod, verdict: Option<&Verdict>) {
         let mut deciding = locked(&self.deciding);
         if let Some(verdict) = verdict {
@@ -300,7 +300,7 @@ impl Extender {
         }
     }
 
-    /// Counts and logs that policies gave no answer; the same reason once.
+    /// Counts and logs that policies failed; logs the same reason once.
     fn note_outcome(&self, pod: &Pod, undecided: Option<&Undecided>, is_answered: bool) {
         let mut deciding = locked(&self.deciding);
         let Deciding { complaint, .. } = &mut *deciding;
@@ -319,7 +319,7 @@ impl Extender {
     }
 }
 
-/// Filters nodes for a member of a gang. With [`Reservations::freed`] then; none while the search for its nodes goes on.
+/// Filters nodes for a member of a gang. Also returns [`Reservations::freed`] at this time; none while the search for its nodes continues.
 fn filter_member<'a>(question: &Question<'_>, reserving: &mut Reserving, names: Vec<NodeName<'a>>) -> (Filtered<'a>, Option<u64>) {
     let Reserving { reservations, .. } = reserving;
     reservations.drop_late(question.now);

@@ -1,4 +1,4 @@
-//! On which nodes other pods may give way to a pod.
+//! Selects the nodes on which other pods may be preempted for a pod.
 
 use super::{
     super::{gangs::is_whole, wire::MetaVictims},
@@ -13,11 +13,11 @@ use pointsman_core::{
 };
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// How long a pod may take to leave beyond its grace period, in seconds. One that is stuck makes no room.
+/// How long a pod may take to terminate beyond its grace period, in seconds. A stuck pod frees no resources.
 const LEAVES_WITHIN: u64 = 60;
 
-/// The nodes on which the pod could run once the victims are gone; of these the ones where no gang is broken, if there are any. With why policies
-/// gave no answer, if they didn't.
+/// The nodes on which the pod could run after the preemption; if possible, only those where no gang is broken. Also returns why policies
+/// failed, if they did.
 pub(super) fn preempt(
     question: &Question<'_>,
     reservations: &Reservations,
@@ -50,8 +50,9 @@ pub(super) fn preempt(
     (victims, undecided)
 }
 
-/// Whether the gang fits once those are gone that are leaving already: for each member after the first, pods give way that made room for it, too.
-/// `offered` is what the scheduler offered last for the pod; of other nodes only those count from which somebody leaves.
+/// Whether the gang fits once the terminating pods are gone: otherwise each further member would preempt pods again, although those
+/// preempted for the first make enough room. `offered` has the nodes that the scheduler last offered for the pod; of other nodes, only
+/// those with a terminating pod are used.
 fn needs_nobody(question: &Question<'_>, reservations: &Reservations, offered: &BTreeSet<String>) -> bool {
     let mut trial = question.cluster.clone();
     let mut left: BTreeSet<&str> = BTreeSet::new();
@@ -64,15 +65,15 @@ fn needs_nobody(question: &Question<'_>, reservations: &Reservations, offered: &
     matches!(question.gang_verdict(&trial, &mut attempt(reservations), &may), (Verdict::Node(_), _))
 }
 
-/// Nothing is reserved by a trial, and what was found out of the cluster as it is doesn't count.
+/// A trial reserves nothing, and earlier failures don't apply to the changed cluster.
 fn attempt(reservations: &Reservations) -> Reservations {
     let mut attempt = reservations.clone();
     attempt.retry();
     attempt
 }
 
-/// The cluster without all victims, and the nodes on which they are of a gang that is whole. That those of other nodes are gone as well matters to
-/// no node.
+/// The cluster without all victims, and the nodes whose victims are of a complete gang. It doesn't matter for a node that the victims of
+/// others are also gone.
 fn without(cluster: &Cluster, victims: &BTreeMap<String, MetaVictims>) -> (Cluster, BTreeSet<String>) {
     let (mut trial, mut breaking) = (cluster.clone(), BTreeSet::new());
     for (node, victims) in victims {
@@ -87,7 +88,7 @@ fn without(cluster: &Cluster, victims: &BTreeMap<String, MetaVictims>) -> (Clust
     (trial, breaking)
 }
 
-/// Removes the nodes that are reserved for a gang, and those that a policy excludes. Returns why policies gave no answer, if they didn't.
+/// Removes the nodes that are reserved for a gang, and those that a policy excludes. Returns why policies failed, if they did.
 fn usable(
     question: &Question<'_>,
     trial: &Cluster,

@@ -1,4 +1,4 @@
-//! Calls with policies that are played here.
+//! Calls with simulated policies.
 
 use super::{
     super::wire::{MAX_PRIORITY, MetaPod, MetaVictims},
@@ -40,7 +40,7 @@ fn cluster(nodes: &[&str], pods: Vec<Pod>) -> Cluster {
     cluster
 }
 
-/// The later the name, the better; `x` is excluded.
+/// The later the name, the higher the score; `x` is excluded.
 #[allow(clippy::unnecessary_wraps, reason = "policies may fail")]
 fn by_name(_: &Cluster, _: &Pod, nodes: &Nodes<'_>, _: &Reserved<'_>) -> Result<Scored, Undecided> {
     let score = |node: &&str| Some(f64::from(node.as_bytes()[0])).filter(|_| *node != "x");
@@ -169,7 +169,7 @@ fn nobody_gives_way_for_a_gang_that_fits_once_those_are_gone_that_are_leaving() 
     assert_eq!(left(&one, &members[1], &[("b", "b1"), ("c", "c1")]).len(), 1, "one more is needed");
     let two = cluster(&["a", "b", "c", "d"], pods(vec![leaving("a1", "a"), leaving("d1", "d")]));
     assert!(left(&two, &members[1], &[("b", "b1"), ("c", "c1")]).is_empty());
-    // One that should be gone for long makes no room.
+    // A pod that should have terminated long ago frees no resources.
     let stuck = Pod { leaves_at: NOW - 1_000, ..leaving("d1", "d") };
     let stuck = cluster(&["a", "b", "c", "d"], pods(vec![leaving("a1", "a"), stuck]));
     assert_eq!(left(&stuck, &members[1], &[("b", "b1"), ("c", "c1")]).len(), 1);

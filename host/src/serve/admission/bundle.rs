@@ -1,5 +1,5 @@
-//! Tells the API server whom to trust: the caBundle of the webhook configurations and of the APIService. The leader writes it wherever it
-//! differs, and nothing else of them, which manifests make.
+//! Writes the caBundle of the webhook configurations and of the APIService, so that the API server trusts this host. The leader writes it
+//! if it differs, and nothing else of these objects, which manifests create.
 
 use crate::{leader::Leadership, permissions::EXTERNAL_METRICS_SECRET, problem::sentence};
 use futures::StreamExt;
@@ -21,18 +21,18 @@ use tokio::{
     time::{MissedTickBehavior, interval, timeout},
 };
 
-/// How often it is looked whether there is something to write, and what failed is tried again.
+/// The interval of checks for a due write, and of retries.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// How long a write may take.
+/// The timeout of a write.
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
 
-/// What begins the annotations by which cert-manager is told to write the caBundle itself.
+/// The prefix of the annotations with which cert-manager writes the caBundle.
 const INJECT_ANNOTATION_PREFIX: &str = "cert-manager.io/inject-";
 
-/// A kind of object by which the API server trusts a server.
+/// A kind of object with the CAs that the API server trusts for a server.
 pub trait Configuration: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static {
-    /// The part of a patch that has it trust these CAs; none if it does.
+    /// The part of a patch that sets these CAs; none if they are set.
     fn trust(&self, bundle: &ByteString) -> Option<Value>;
 }
 
@@ -55,7 +55,7 @@ fn trust_webhooks<'w>(webhooks: impl Iterator<Item = (&'w str, &'w WebhookClient
 }
 
 impl Configuration for APIService {
-    /// Only of one that leads to hosts: the same name may be another adapter's.
+    /// Only for an APIService that leads to hosts: another adapter's may have the same name.
     fn trust(&self, bundle: &ByteString) -> Option<Value> {
         let spec = self.spec.as_ref()?;
         let is_ours = spec.service.as_ref().is_some_and(|service| service.name.as_deref() == Some(EXTERNAL_METRICS_SECRET));
@@ -64,14 +64,14 @@ impl Configuration for APIService {
     }
 }
 
-/// Keeps the caBundle of both configurations of a name. Never ends by itself.
+/// Keeps the caBundle of both configurations of a name up to date. Never ends by itself.
 pub async fn keep(client: Client, name: &str, leadership: Leadership, bundle: watch::Receiver<Option<String>>) {
     let validating = keep_one::<ValidatingWebhookConfiguration>(client.clone(), name, leadership.clone(), bundle.clone());
     let defaulting = keep_one::<MutatingWebhookConfiguration>(client, name, leadership, bundle);
     tokio::join!(validating, defaulting);
 }
 
-/// Keeps the caBundle of one of them. Never ends by itself.
+/// Keeps the caBundle of one object up to date. Never ends by itself.
 pub async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: Leadership, mut bundle: watch::Receiver<Option<String>>) {
     let api = Api::<K>::all(client);
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
@@ -89,7 +89,7 @@ pub async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: 
                 Ok(watcher::Event::InitDone) => {}
                 Err(error) => trouble = Some(format!("it can't be read: {}", sentence(&error))),
             },
-            // Whoever tells it has ended, and what was told last stays.
+            // If the sender is gone, the last value stays.
             Ok(()) = bundle.changed() => {}
             _ = looks.tick() => {}
         }
@@ -113,13 +113,13 @@ pub async fn keep_one<K: Configuration>(client: Client, name: &str, leadership: 
     }
 }
 
-/// What is to be written into a configuration; none where all is well, or where it is for cert-manager to write.
+/// The patch for an object; none if it is up to date, or if cert-manager writes it.
 fn patch<K: Configuration>(configuration: &K, bundle: &str) -> Option<Value> {
     if configuration.annotations().keys().any(|key| key.starts_with(INJECT_ANNOTATION_PREFIX)) {
         return None;
     }
     let mut patch = configuration.trust(&ByteString(bundle.as_bytes().to_vec()))?;
-    // The version is that which was read: a webhook that has gone since would come back by its name, and nothing else.
+    // With the version that was read: otherwise a deleted configuration would be created again, with only its name.
     patch["metadata"] = json!({"resourceVersion": configuration.resource_version()});
     Some(patch)
 }

@@ -1,5 +1,5 @@
-//! The connections of the webhook, and which of them gives way to a new one. Whoever reaches the port may hold connections, and the API server must
-//! find a place all the same.
+//! The webhook's connections, and which of them is closed for a new one. Anyone who reaches the port may open connections, and the API
+//! server must still get one.
 
 use futures::task::AtomicWaker;
 use pointsman_sandbox::sync::locked;
@@ -14,13 +14,13 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How many connections there may be.
+/// The maximum number of connections.
 const CONNECTIONS: usize = 512;
 
-/// How many of them may come from one address.
+/// The maximum number of connections from one address.
 const CONNECTIONS_OF_ADDRESS: usize = 128;
 
-/// All that there are.
+/// All connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Connections(Arc<Mutex<Known>>);
 
@@ -33,7 +33,7 @@ struct Known {
 #[derive(Debug)]
 struct KnownConnection {
     from: IpAddr,
-    /// When something was answered on it last, or it began.
+    /// When a response was last sent on it, or it began.
     answered: Instant,
     end: Arc<End>,
 }
@@ -44,7 +44,7 @@ struct End {
     waker: AtomicWaker,
 }
 
-/// The place of a connection among all, until it is dropped.
+/// A connection's place among all, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     number: u64,
@@ -53,7 +53,8 @@ pub(super) struct Place {
 }
 
 impl Connections {
-    /// A place for a connection from there. Where there are too many, the one of whoever has most that was answered least lately ends.
+    /// A place for a connection from this address. If there are too many, the connection that was idle longest, of the address with the
+    /// most, is closed.
     pub(super) fn enter(&self, from: IpAddr) -> Place {
         let mut known = locked(&self.0);
         let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
@@ -88,14 +89,14 @@ impl Connections {
 }
 
 impl Place {
-    /// Notes that something was answered.
+    /// Records a response.
     pub(super) fn answered(&self) {
         if let Some(own) = locked(&self.connections.0).all.get_mut(&self.number) {
             own.answered = Instant::now();
         }
     }
 
-    /// Ready when the connection is to end.
+    /// Ready when the connection must be closed.
     pub(super) fn poll_ended(&self, context: &mut Context<'_>) -> Poll<()> {
         self.end.waker.register(context.waker());
         if self.end.ended.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
@@ -133,7 +134,7 @@ mod tests {
         let next = connections.enter(api_server);
         assert!(!own.iter().chain([&next]).any(is_ended), "who has few of them keeps them");
 
-        // Of one address.
+        // Limit of one address.
         let (connections, busy) = (Connections::default(), IpAddr::from([10, 0, 0, 9]));
         let mut held: Vec<Place> = (0..CONNECTIONS_OF_ADDRESS).map(|_| connections.enter(busy)).collect();
         tokio::time::advance(Duration::from_secs(1)).await;

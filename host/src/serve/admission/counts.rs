@@ -6,10 +6,10 @@ use prometheus_client::{
     registry::Registry,
 };
 
-/// The upper bounds of the buckets of an answer's latency, in seconds. The goal for the slowest in a hundred is 10 ms.
+/// The upper bounds of the buckets of a response's latency, in seconds. The goal for the 99th percentile is 10 ms.
 const LATENCY_BUCKETS: [f64; 10] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// What admission counts.
+/// The counts of admission.
 #[derive(Debug)]
 pub struct AdmissionCounts {
     requests: Family<Labels<2>, Counter>,
@@ -23,14 +23,14 @@ impl Default for AdmissionCounts {
 }
 
 impl AdmissionCounts {
-    /// Counts an answer to a request on a path, about an operation on an object.
+    /// Counts a response to a request on a path, about an operation on an object.
     pub fn answered(&self, path: &'static str, operation: &'static str, allowed: bool, seconds: f64) {
         let allowed = if allowed { "true" } else { "false" };
         self.requests.get_or_create(&[("operation", operation), ("allowed", allowed)]).inc();
         self.latencies.get_or_create(&[("webhook", path)]).observe(seconds);
     }
 
-    /// Adds these metrics to those of the page.
+    /// Adds these metrics to the page.
     pub fn register(&self, registry: &mut Registry) {
         let Self { requests, latencies } = self;
         let help = "Answers of the admission webhook, by operation and whether it was allowed";

@@ -1,4 +1,4 @@
-//! The kinds that admission knows: all that we serve, also those that no plan reads.
+//! The kinds that admission handles: all that this project serves, even those that no plan reads.
 
 use pointsman_core::{
     resource::{POLICY_SET, Resource, SERVED, VALIDATION_RULE},
@@ -8,25 +8,24 @@ use pointsman_crds::KINDS;
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::LazyLock};
 
-/// Whether kinds of an API group are ours.
+/// Whether this project serves kinds of an API group.
 fn is_served(group: &str) -> bool {
     static GROUPS: LazyLock<BTreeSet<String>> = LazyLock::new(|| KINDS.iter().map(|served| (served.resource)().group).collect());
     GROUPS.contains(group)
 }
 
-/// The kind of ours that an object says it is of.
+/// The served kind of an object.
 pub fn find(api_version: &str, kind: &str) -> Option<&'static Resource> {
     let known = Resource::find(api_version, kind).filter(|resource| is_served(resource.group));
     known.or_else(|| SERVED.iter().copied().find(|served| served.kind == kind && served.api_version() == api_version))
 }
 
-/// Whether rules are asked about objects of a kind. What says what must hold, and what decides, stays changeable, or a wrong rule could
-/// never be taken back.
+/// Whether rules apply to objects of a kind. Rules and policy sets stay changeable, because otherwise a wrong rule could never be removed.
 pub fn is_judged(resource: &Resource) -> bool {
     ![&VALIDATION_RULE, &POLICY_SET].contains(&resource)
 }
 
-/// Whether an object is a subject that says itself that it is to be left alone: no rule counts for it then.
+/// Whether an object is a subject whose annotation excludes it: no rule applies to it.
 pub fn is_left_alone(resource: &Resource, object: &Value) -> bool {
     resource.is_subject() && object["metadata"]["annotations"][CONTROL] == "false"
 }

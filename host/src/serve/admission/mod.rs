@@ -1,8 +1,8 @@
-//! The admission webhook: what users write is judged by the active rules before it is kept, and gets the defaults that a cluster's own
-//! CRDs lack. Every host answers, whoever leads.
+//! The admission webhook: the active rules judge users' writes before they are stored, and objects get the defaults that a cluster's own
+//! CRDs lack. Every host serves it, regardless of the leader.
 //!
-//! `review` makes the answer (`verdict`), for the `kinds` that we serve. `tls` listens, `certificates` says with what, and `bundle` lets
-//! the API server trust that. `counts` is for /metrics.
+//! `review` computes the response (`verdict`) for the `kinds` that this project serves. `tls` listens with the `certificates`, and `bundle`
+//! makes the API server trust them. `counts` is for /metrics.
 
 pub mod bundle;
 pub mod certificates;
@@ -45,25 +45,25 @@ use tokio::{
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use verdict::{AdmissionVerdict, Denial};
 
-/// How large a request may be. The API server takes objects of 3 MiB, and an update carries two: as it is to be, and as it was.
+/// The maximum size of a request. The API server accepts objects of 3 MiB, and an update has two: the new and the old one.
 const MAX_REQUEST_BYTES: usize = 8 << 20;
 
-/// How many requests are answered at once. More of them would only wait for each other, and for longer than the API server does.
+/// The maximum number of concurrent requests. More would only wait for each other, and for longer than the API server waits.
 const AT_ONCE: usize = 64;
 
-/// How many KiB all of them may have together: what is made of a request takes twenty times as much memory.
+/// The maximum size of all concurrent requests, in KiB: processing a request takes twenty times as much memory.
 const KIB_AT_ONCE: u32 = 16 << 10;
 
-/// How long a request waits for others to be answered.
+/// How long a request waits for others.
 const ROOM_WITHIN: Duration = Duration::from_secs(2);
 
-/// How long a request may take to come.
+/// The timeout of reading a request.
 const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// Why the webhook can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum AdmissionError {
-    /// It can't listen.
+    /// It can't listen on the address.
     #[error("the admission webhook can't listen: {0}")]
     Listen(io::Error),
     /// The folder of its certificates can't be watched.
@@ -71,46 +71,46 @@ pub enum AdmissionError {
     Directory(io::Error),
 }
 
-/// What is known where the webhook is answered.
+/// The state that the webhook's handlers need.
 #[derive(Clone, Debug)]
 pub struct Admission {
-    /// What decides: the active set's rules are asked, and no other's.
+    /// The active policies, whose rules apply.
     pub policies: Arc<Policies>,
-    /// What compiles rules that are new.
+    /// Compiles new rules.
     pub evaluator: Option<Arc<Evaluator>>,
     /// The world, for the labels of namespaces.
     pub shared: Shared,
-    /// The services that this controller works on: about others no door has a word to say.
+    /// The services that this controller serves: no rule applies to others.
     pub claims: Claims,
-    /// What keeps the recorded rules from being in force, and namespaces from being known, or none. Until both are none the answer is no
-    /// answer, and the failurePolicy says what that means.
+    /// The reasons why the recorded rules aren't active, or namespaces aren't known, or none. Until both are none, requests get an error,
+    /// and the failurePolicy applies.
     pub obstacles: [watch::Receiver<Option<String>>; 2],
-    /// What was answered.
+    /// The counts of responses.
     pub counts: Arc<AdmissionCounts>,
 }
 
-/// How the webhook is served.
+/// The settings of the webhook's server.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct AdmissionServer {
-    /// Where.
+    /// The listener.
     pub listener: TcpListener,
-    /// With which certificates.
+    /// The source of its certificates.
     pub certificates: Certificates,
-    /// The one that clients are shown now.
+    /// The certificate that is presented now.
     pub shown: Arc<CurrentCertificate>,
-    /// Who may ask; anybody who reaches it if there is none.
+    /// Verifies clients; if there is none, any client may send requests.
     pub clients: Option<Arc<dyn ClientCertVerifier>>,
     /// The name of the webhook configurations.
     pub configuration: String,
     /// The host's namespace.
     pub namespace: String,
-    /// For the Secret and the configurations.
+    /// The client for the Secret and the configurations.
     pub client: Client,
     /// Whether this host writes them.
     pub leadership: Leadership,
 }
 
-/// A door of the webhook.
+/// A path of the webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReviewPath {
     Validate,
@@ -126,7 +126,7 @@ impl ReviewPath {
     }
 }
 
-/// What there is room for at once, of both doors.
+/// The limits of concurrent requests, of both paths.
 #[derive(Clone, Debug)]
 struct Room {
     places: Arc<Semaphore>,
@@ -140,21 +140,21 @@ impl Default for Room {
 }
 
 impl Room {
-    /// Waits for room for what a request brings. One that doesn't say how large it is may be as large as any.
+    /// Waits for memory for a request's body. Without a length, the maximum is assumed.
     async fn for_body(&self, length: Option<usize>) -> Option<OwnedSemaphorePermit> {
         let bytes = length.unwrap_or(MAX_REQUEST_BYTES).min(MAX_REQUEST_BYTES);
         let kib = u32::try_from(bytes.div_ceil(1 << 10)).unwrap_or(KIB_AT_ONCE);
         timeout(ROOM_WITHIN, Arc::clone(&self.kib).acquire_many_owned(kib)).await.ok()?.ok()
     }
 
-    /// Waits until it can be answered. Not before it has come: whoever sends slowly keeps nobody waiting.
+    /// Waits for a slot to handle the request. Only after it was read, so that slow senders delay no one.
     async fn for_answer(&self) -> Option<OwnedSemaphorePermit> {
         timeout(ROOM_WITHIN, Arc::clone(&self.places).acquire_owned()).await.ok()?.ok()
     }
 }
 
 impl Admission {
-    /// Serves it until `stop`, and gives the last answers.
+    /// Serves until `stop`, and completes the last responses.
     pub async fn serve(self, serving: AdmissionServer, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), AdmissionError> {
         let AdmissionServer { listener, certificates, shown, clients, configuration, namespace, client, leadership } = serving;
         let (bundle, told) = watch::channel(None);
@@ -183,7 +183,7 @@ impl Admission {
             .with_state(self)
     }
 
-    /// What keeps us from answering, or none.
+    /// The reason why requests can't be handled, or none.
     fn obstacle(&self) -> Option<String> {
         self.obstacles.iter().find_map(|obstacle| obstacle.borrow().clone())
     }
@@ -201,7 +201,7 @@ impl Admission {
         if let Some(why) = self.obstacle() {
             return unable(&why);
         }
-        // Before anything of it is kept in memory.
+        // Before any of it is in memory.
         let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
         let Some(kib) = room.for_body(length).await else { return unable("too many requests are being answered") };
         let body = match timeout(READ_WITHIN, Bytes::from_request(request, &())).await {
@@ -211,10 +211,10 @@ impl Admission {
         };
         let Some(place) = room.for_answer().await else { return unable("too many requests are being answered") };
         let counts = Arc::clone(&self.counts);
-        // Evaluating keeps a thread busy for milliseconds.
+        // The evaluation blocks a thread for milliseconds.
         let answered = tokio::task::spawn_blocking(move || {
             let answered = isolated(|| self.review(door, &body));
-            // Whoever asked may have gone, and the thread is busy all the same.
+            // The client may have disconnected, but the thread is still busy.
             drop((place, kib));
             answered
         });

@@ -1,5 +1,4 @@
-//! From the API server's question to the answer. Nothing here awaits, logs or calls the API, and nothing is written: a dry run is no
-//! other request.
+//! Computes the response to an AdmissionReview. Nothing here awaits, logs, calls the API or writes, so a dry run is like any other request.
 
 use super::{
     kinds,
@@ -27,33 +26,33 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::sync::Arc;
 
-/// Why a question can't be answered.
+/// Why a request can't be handled.
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
-    /// It is no JSON, or none of an AdmissionReview.
+    /// It isn't the JSON of an AdmissionReview.
     #[error("the body isn't an AdmissionReview: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is something else.
+    /// It is another kind of object.
     #[error("the body is {0}: send an AdmissionReview of admission.k8s.io/v1")]
     Kind(String),
-    /// Nothing is asked.
+    /// It has no request.
     #[error("the AdmissionReview has no request with a uid")]
     NoRequest,
 }
 
-/// What is known where rules are asked.
+/// The state that the judgement needs.
 #[derive(Debug)]
 pub struct ReviewContext<'a> {
     /// The rules of the active set.
     pub rules: &'a Rules,
-    /// What compiles a rule that is new.
+    /// Compiles a new rule.
     pub evaluator: Option<&'a Evaluator>,
-    /// The labels of the object's namespace. One that was made a moment ago may not be known yet: it counts as one without labels, as
-    /// it does for the controller, which asks again when it sees it.
+    /// The labels of the object's namespace. A namespace that was just created may not be known yet: it counts as one without labels, as in
+    /// the controller, which plans again when it sees it.
     pub namespace_labels: Arc<Labels>,
-    /// What rules may look up beside the object.
+    /// The other objects that rules may look up.
     pub surroundings: Surroundings,
-    /// What was found out before.
+    /// The cached results.
     pub memo: Option<&'a Cache>,
 }
 
@@ -65,23 +64,23 @@ struct Review {
     request: Option<Map<String, Value>>,
 }
 
-/// What the API server asks.
+/// A request of the API server.
 #[derive(Debug)]
 pub struct Request {
-    /// What the answer refers to.
+    /// The uid, which the response repeats.
     pub uid: String,
-    /// Of what kind of ours the object is, by its name and place; none for others and for what is below an object, such as its status.
+    /// The object, if it is of a served kind; none for other kinds and for subresources such as its status.
     key: Option<ObjectKey>,
-    /// What is done; none where no rule can be about it, as with CONNECT.
+    /// The operation; none if no rule can apply to it, such as CONNECT.
     operation: Option<Operation>,
     object: Option<Value>,
     old: Option<Value>,
-    /// All the rest.
+    /// The other fields.
     rest: Value,
 }
 
 impl Request {
-    /// Reads a question.
+    /// Parses a request.
     pub fn read(body: &[u8]) -> Result<Self, ReviewError> {
         let Review { api_version, kind, request } = serde_json::from_slice(body)?;
         if api_version != "admission.k8s.io/v1" || kind != "AdmissionReview" {
@@ -90,7 +89,7 @@ impl Request {
         let mut request = request.ok_or(ReviewError::NoRequest)?;
         let mut take = |name: &str| request.remove(name).filter(|value| !value.is_null());
         let (object, old) = (take("object"), take("oldObject"));
-        // ValidatingAdmissionPolicy doesn't show it to rules.
+        // Rules don't see the uid, as in ValidatingAdmissionPolicy.
         let uid = take("uid").as_ref().and_then(Value::as_str).map(str::to_owned).ok_or(ReviewError::NoRequest)?;
         let rest = Value::Object(request);
         let operation = Operation::deserialize(&rest["operation"]).ok();
@@ -98,7 +97,7 @@ impl Request {
         Ok(Self { uid, key, operation, object, old, rest })
     }
 
-    /// What is done, for those who count.
+    /// The operation, for metrics.
     pub fn operation(&self) -> &'static str {
         match self.operation {
             Some(Operation::Create) => "CREATE",
@@ -108,34 +107,34 @@ impl Request {
         }
     }
 
-    /// When the object was made, by what it was before: what is about to be made has no age yet, whatever was called so a moment ago.
+    /// When the object was created, by its old state. An object that is being created has no age yet, even if another one had its name.
     pub fn created(&self) -> Option<Timestamp> {
         self.old.as_ref()?["metadata"]["creationTimestamp"].as_str()?.parse().ok()
     }
 
-    /// The object, if it is of a kind of ours.
+    /// The object, if it is of a served kind.
     pub fn key(&self) -> Option<&ObjectKey> {
         self.key.as_ref()
     }
 
-    /// The namespace of the object; none where it is in none, or of no kind of ours.
+    /// The namespace of the object; none if it is cluster-scoped or of no served kind.
     pub fn namespace(&self) -> Option<&str> {
         self.key.as_ref().map(|key| key.namespace.as_str()).filter(|namespace| !namespace.is_empty())
     }
 
-    /// Whether no door has a word to say about it: it is a service that the controller leaves alone, or the object is being deleted, and
-    /// what keeps it from going (a finalizer) must be able to let go, whatever rule has come since.
+    /// Whether no rule applies: the controller doesn't serve the subject, or the object is being deleted, and its finalizers must be
+    /// removable regardless of new rules.
     pub fn is_let_through(&self, claims: &Claims) -> bool {
         let Some(key) = &self.key else { return true };
         let object = self.object.as_ref().or(self.old.as_ref());
-        // As it was: nobody can make that up.
+        // The old state can't be forged.
         let is_deleted = || self.old.as_ref().is_some_and(|old| !old["metadata"]["deletionTimestamp"].is_null());
         key.resource.is_subject() && !claims.contains(key)
             || object.is_some_and(|object| kinds::is_left_alone(key.resource, object))
             || self.operation == Some(Operation::Update) && is_deleted()
     }
 
-    /// The object as it is to be and as it was, as rules see them at every door.
+    /// The new and the old object, as rules see them at every entry point.
     fn seen(&self, key: &ObjectKey) -> (Option<Value>, Option<Value>) {
         let ObjectKey { resource, namespace, name } = key;
         let seen = |content: &Value| visible::object(&resource.api_version(), resource.kind, namespace, name, content);
@@ -152,21 +151,21 @@ fn key(request: &Value, object: Option<&Value>) -> Option<ObjectKey> {
     let version = request["kind"]["version"].as_str().unwrap_or_default();
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let resource: &'static Resource = kinds::find(&api_version, request["kind"]["kind"].as_str()?)?;
-    // A name that the API server makes up is in the object and not in the request, and of many that are deleted at once only the
-    // objects tell theirs.
+    // A name that the API server generates is in the object and not in the request, and if many objects are deleted at once, only the
+    // objects have their names.
     let name = object.and_then(|object| text(&object["metadata"]["name"])).or_else(|| text(&request["name"]));
     let namespace = text(&request["namespace"]).or_else(|| object.and_then(|object| text(&object["metadata"]["namespace"])));
     Some(ObjectKey { resource, namespace: namespace.unwrap_or_default(), name: name.unwrap_or_default() })
 }
 
-/// Whether the object may be as it is to be, and what its user should know.
+/// Judges the object, and adds warnings for its user.
 pub fn validate(request: &Request, known: &ReviewContext<'_>) -> AdmissionVerdict {
     let mut verdict = judge(request, known);
     verdict.warnings.extend(warnings(request, known).iter().map(|warning| cut(warning)));
     verdict
 }
 
-/// What its user should know beside what rules say.
+/// The warnings in addition to those of rules.
 fn warnings(request: &Request, known: &ReviewContext<'_>) -> Vec<String> {
     let Some(key) = &request.key else { return Vec::new() };
     let spec = |object: &Option<Value>| object.as_ref().map(|object| object["spec"].clone());
@@ -188,13 +187,13 @@ fn judge(request: &Request, known: &ReviewContext<'_>) -> AdmissionVerdict {
         return AdmissionVerdict::default();
     }
     let (object, old) = request.seen(key);
-    // Nothing that a rule can see is changed: controllers write finalizers and owners on objects that a newer rule would refuse, and
-    // an object that can't be deleted any more helps nobody.
+    // Nothing that a rule sees has changed: controllers write finalizers and owners on objects that a newer rule would reject, and such
+    // objects must stay deletable.
     if operation == Operation::Update && object == old {
         return AdmissionVerdict::default();
     }
     let about = about(key, object.as_ref().or(old.as_ref()), &known.namespace_labels);
-    // As ValidatingAdmissionPolicy has it, what isn't there is null.
+    // A missing value is null, as in ValidatingAdmissionPolicy.
     let text = |value: Option<&Value>| Some(value.map_or_else(|| "null".into(), |value| value.to_string().into()));
     let mut root = |name: &str| match name {
         "object" => text(object.as_ref()),
@@ -229,7 +228,7 @@ fn about(key: &ObjectKey, object: Option<&Value>, namespace_labels: &Labels) -> 
     }
 }
 
-/// Whether the expressions of a ValidationRule can be evaluated: nowhere is a typo found sooner.
+/// Checks that the expressions of a ValidationRule compile: this is the earliest point to find a typo.
 fn compiles(request: &Request, key: &ObjectKey, known: &ReviewContext<'_>) -> AdmissionVerdict {
     let Some(object) = &request.object else { return AdmissionVerdict::default() };
     let spec = &object["spec"];
@@ -250,14 +249,14 @@ fn compiles(request: &Request, key: &ObjectKey, known: &ReviewContext<'_>) -> Ad
     }
 }
 
-/// Fills in the defaults of our schemas that the object lacks.
+/// Adds the defaults of our schemas that the object lacks.
 pub fn default(request: &Request) -> AdmissionVerdict {
     let (Some(key), Some(Operation::Create | Operation::Update)) = (&request.key, request.operation) else {
         return AdmissionVerdict::default();
     };
     let Some(Value::Object(object)) = &request.object else { return AdmissionVerdict::default() };
     let (now, old) = request.seen(key);
-    // Else the next finalizer on an object from before would be a change of it, and would be judged.
+    // Otherwise the next finalizer on an old object would count as a change, and be judged.
     if request.operation == Some(Operation::Update) && now == old {
         return AdmissionVerdict::default();
     }
@@ -272,8 +271,8 @@ pub fn default(request: &Request) -> AdmissionVerdict {
     AdmissionVerdict { patch, ..AdmissionVerdict::default() }
 }
 
-/// The steps that add to `given` what only `whole` has. What only `given` has stays: whether a field is known is for the CRD to say that is
-/// installed.
+/// The patch that adds to `given` the fields that only `whole` has. Fields that only `given` has stay: the installed CRD determines whether
+/// they are known.
 fn added(given: &Value, whole: &Value, path: &str, patch: &mut Vec<Value>) {
     match (given, whole) {
         (Value::Object(given), Value::Object(whole)) => {

@@ -1,4 +1,4 @@
-//! Listening by TLS, with a certificate that may be another for the next connection.
+//! A TLS listener whose certificate may change between connections.
 
 use super::{
     certificates::expires,
@@ -38,32 +38,31 @@ use tokio_rustls::{
     server::TlsStream,
 };
 
-/// How long a client may take to say hello.
+/// The timeout of a client's handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How many connections may wait to be served.
+/// The maximum number of connections that wait to be served.
 const BACKLOG: usize = 128;
 
-/// How long a connection stays on which nobody says anything. The API server gives one up after 90 seconds, and mustn't find it closed as it
-/// asks.
+/// How long an idle connection stays open. The API server closes one after 90 seconds, and must not find it closed when it sends a request.
 const SILENT: Duration = Duration::from_mins(3);
 
-/// How long requests that have begun are waited for when the host ends.
+/// How long the host waits for running requests when it ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
-/// How long to wait after a connection couldn't be taken: mostly there are too many open files.
+/// The delay after a connection couldn't be accepted: usually there are too many open files.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(500);
 
-/// The certificate that clients are shown; none until there is one, and no connection succeeds until then.
+/// The certificate that clients are shown; without one, no connection succeeds.
 #[derive(Debug, Default)]
 pub struct CurrentCertificate {
     shown: ArcSwapOption<CertifiedKey>,
-    /// Why there is none, and what to do.
+    /// Why there is none, and the remedy.
     absent: ArcSwapOption<String>,
 }
 
 impl CurrentCertificate {
-    /// Shows another from now on. Connections that are there stay.
+    /// Presents another certificate from now on. Existing connections stay.
     pub fn show(&self, key: CertifiedKey) {
         self.shown.store(Some(Arc::new(key)));
     }
@@ -73,24 +72,24 @@ impl CurrentCertificate {
         self.shown.load().is_some()
     }
 
-    /// Notes why none could be had, and what to do. One that is shown stays.
+    /// Records why there is none, and the remedy. An existing one stays.
     pub fn note_failure(&self, why: &str) {
         self.absent.store(Some(Arc::new(why.to_owned())));
     }
 
-    /// What keeps what is served with it, such as "the webhook", from answering, or none.
+    /// The reason why the server of this name, such as "the webhook", can't respond, or none.
     pub fn obstacle(&self, served: &str) -> Option<String> {
         let why = || self.absent.load_full().map_or_else(|| "it hasn't been read yet".to_owned(), |why| (*why).clone());
         (!self.any()).then(|| format!("{served} has no certificate: {}", why()))
     }
 
-    /// When it ends, in seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub fn expires(&self) -> Option<i64> {
         expires(self.shown.load_full()?.cert.first()?)
     }
 }
 
-/// The metric that tells when the certificate ends.
+/// The metric with the certificate's expiry.
 #[derive(Debug)]
 pub struct CertificateExpiry(pub Arc<CurrentCertificate>);
 
@@ -108,7 +107,7 @@ impl ResolvesServerCert for CurrentCertificate {
     }
 }
 
-/// A connection, which keeps its place among all that there may be.
+/// A connection, with its place among all.
 #[derive(Debug)]
 pub struct Connection<S> {
     stream: S,
@@ -159,10 +158,10 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Connection<S> {
     }
 }
 
-/// Connections with a handshake behind them, and where they are from.
+/// Connections after the handshake, and their addresses.
 type Accepted = (Connection<TlsStream<TcpStream>>, SocketAddr);
 
-/// A listener whose connections have a handshake behind them.
+/// A listener that yields connections after the handshake.
 #[derive(Debug)]
 pub struct TlsListener {
     address: SocketAddr,
@@ -171,12 +170,12 @@ pub struct TlsListener {
 }
 
 impl TlsListener {
-    /// Takes the connections of a listener; if clients are verified, only of those that show a certificate that is accepted.
+    /// Accepts the connections of a listener; if clients are verified, only those with an accepted certificate.
     pub fn new(listener: TcpListener, shown: Arc<CurrentCertificate>, clients: Option<Arc<dyn ClientCertVerifier>>) -> io::Result<Self> {
         let acceptor = TlsAcceptor::from(Arc::new(config(shown, clients).map_err(io::Error::other)?));
         let address = listener.local_addr()?;
         let (sender, connections) = mpsc::channel(BACKLOG);
-        // Beside whoever serves: a client that says nothing would keep all others waiting.
+        // In a task of its own: otherwise a silent client would delay all others.
         let accepting = tokio::spawn(accept(listener, acceptor, sender));
         Ok(Self { address, connections, accepting })
     }
@@ -193,7 +192,7 @@ pub fn signed_by(roots: RootCertStore) -> Result<Arc<dyn ClientCertVerifier>, Ve
     WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::new(ring::default_provider())).build()
 }
 
-/// Serves these routes until `stop`, and gives the last answers.
+/// Serves these routes until `stop`, and completes the last responses.
 pub async fn serve(listener: TlsListener, routes: Router, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
     let (stopping, mut stopped) = watch::channel(false);
     let ending = async move {
@@ -203,7 +202,7 @@ pub async fn serve(listener: TlsListener, routes: Router, stop: impl Future<Outp
     let mut answering = pin!(axum::serve(listener, routes).with_graceful_shutdown(ending).into_future());
     tokio::select! {
         result = &mut answering => result,
-        // What a client that keeps its connection open still wants isn't waited for.
+        // A client that keeps its connection open isn't waited for.
         () = async { _ = stopped.wait_for(|stopped| *stopped).await } => timeout(LAST_ANSWERS, answering).await.unwrap_or(Ok(())),
     }
 }
@@ -217,10 +216,10 @@ fn config(shown: Arc<CurrentCertificate>, clients: Option<Arc<dyn ClientCertVeri
     };
     let mut config = builder.with_cert_resolver(shown);
     if is_verified {
-        // A session that is taken up again would be that of a client whom nobody accepts any more.
+        // A resumed session could be that of a client that is no longer accepted.
         config.session_storage = Arc::new(NoServerSessionStorage {});
     }
-    // The API server speaks nothing else with webhooks, so that its requests spread over all replicas.
+    // The API server uses only HTTP/1.1 with webhooks, so that its requests spread over all replicas.
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -238,7 +237,7 @@ async fn accept(listener: TcpListener, acceptor: TlsAcceptor, sender: mpsc::Send
         };
         let (acceptor, sender, place) = (acceptor.clone(), sender.clone(), connections.enter(from.ip()));
         tokio::spawn(async move {
-            // Answers are small, and each is waited for.
+            // Responses are small, and a client waits for each.
             stream.set_nodelay(true).ok();
             let handshake = tokio::select! {
                 handshake = timeout(HANDSHAKE_TIMEOUT, acceptor.accept(stream)) => handshake,
@@ -295,7 +294,7 @@ mod tests {
         roots
     }
 
-    /// Whether a client is served that trusts only the CA of these, and shows a certificate and its key.
+    /// Whether a client is served that trusts only this CA, and presents a certificate and its key.
     async fn served_to(address: SocketAddr, trusted: &SelfSignedKeys, own: Option<&(String, String)>) -> bool {
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().unwrap().with_root_certificates(roots(&trusted.bundle));
@@ -309,7 +308,7 @@ mod tests {
         let stream = TcpStream::connect(address).await.unwrap();
         let connected = TlsConnector::from(Arc::new(config)).connect(ServerName::try_from("localhost").unwrap(), stream).await;
         let Ok(mut stream) = connected else { return false };
-        // A client learns only then that its certificate isn't taken. Whoever is, is shown the end.
+        // Only now does a client learn that its certificate is rejected. An accepted client reads the end.
         let mut byte = [0];
         poll_fn(|context| Pin::new(&mut stream).poll_read(context, &mut ReadBuf::new(&mut byte))).await.is_ok()
     }
@@ -318,7 +317,7 @@ mod tests {
         served_to(address, trusted, None).await
     }
 
-    /// A CA, and a certificate of a client that it has signed with its key, all as PEM.
+    /// A CA, and a client certificate signed by it with its key, all as PEM.
     fn client() -> (String, (String, String)) {
         let (ca_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
         let mut ca = CertificateParams::default();
@@ -330,7 +329,7 @@ mod tests {
         (bundle, (leaf, key.serialize_pem()))
     }
 
-    /// Takes connections, and ends each once it has one.
+    /// Accepts connections, and closes each one after its handshake.
     async fn listen(shown: &Arc<CurrentCertificate>, clients: Option<RootCertStore>) -> SocketAddr {
         let clients = clients.map(|roots| signed_by(roots).unwrap());
         let mut listener = TlsListener::new(TcpListener::bind("127.0.0.1:0").await.unwrap(), Arc::clone(shown), clients).unwrap();
@@ -354,7 +353,7 @@ mod tests {
         assert!(!served_to(address, &keys, Some(&other)).await && !served_to(address, &keys, None).await);
     }
 
-    /// A client that says a word at each of these times, and nothing after.
+    /// A client that sends a byte at each of these times, and nothing afterwards.
     struct Rare(VecDeque<Pin<Box<Sleep>>>);
 
     impl AsyncRead for Rare {
@@ -391,7 +390,7 @@ mod tests {
     async fn connections_succeed_once_there_is_a_certificate_and_the_next_one_is_shown_another() {
         let shown = Arc::<CurrentCertificate>::default();
         let address = listen(&shown, None).await;
-        // One that says nothing keeps nobody waiting.
+        // A silent client delays no one.
         let _silent = TcpStream::connect(address).await.unwrap();
         let (one, other) = (made(), made());
         assert!(!shown.any() && !served(address, &one).await);

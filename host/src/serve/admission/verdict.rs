@@ -1,4 +1,4 @@
-//! What is answered to the API server.
+//! The response to the API server.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use pointsman_core::rules::judge::{Finding, Judgement, sentence};
@@ -7,56 +7,56 @@ use pointsman_sandbox::digest::Digest;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// How many characters a warning has at most: what is longer the API server cuts, or leaves out.
+/// The maximum number of characters of a warning: the API server cuts or drops longer ones.
 const MAX_WARNING_LENGTH: usize = 256;
 
-/// How many characters the key of an entry of the audit log has at most.
+/// The maximum number of characters in a key of the audit log.
 const LONGEST_KEY: usize = 63;
 
-/// What is answered. The default lets the object through without a word.
+/// The verdict. The default allows the object without warnings.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AdmissionVerdict {
-    /// Why the object is refused, if it is.
+    /// Why the object is rejected, if it is.
     pub denial: Option<Denial>,
-    /// What its user is told.
+    /// The warnings for its user.
     pub warnings: Vec<String>,
-    /// What the audit log is told.
+    /// The entries of the audit log.
     pub audit: BTreeMap<String, String>,
-    /// How the object changes, as the steps of a JSON patch.
+    /// The changes of the object, as the steps of a JSON patch.
     pub patch: Vec<Value>,
 }
 
-/// A refusal.
+/// A rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Denial {
-    /// How a client of the API should take it.
+    /// Its reason, for clients of the API.
     pub reason: DenialReason,
-    /// What is wrong.
+    /// The problem.
     pub message: String,
-    /// Whether it says nothing of the object, but that rules couldn't be evaluated at the moment, or by this replica. That is no answer to
-    /// give: the failurePolicy says what it means.
+    /// Whether the object isn't at fault, because rules couldn't be evaluated at the moment, or by this replica. Then the request gets an
+    /// error, and the failurePolicy applies.
     pub passing: bool,
 }
 
 impl AdmissionVerdict {
-    /// A refusal of an object that is wrong.
+    /// A rejection of an invalid object.
     pub fn invalid(message: String) -> Self {
         Self { denial: Some(Denial { reason: DenialReason::Invalid, message, passing: false }), ..Self::default() }
     }
 
-    /// Nothing but a warning.
+    /// Only a warning.
     pub fn warning(warning: &str) -> Self {
         Self { warnings: vec![cut(warning)], ..Self::default() }
     }
 
-    /// What the rules say, in the API server's form.
+    /// The judgement of the rules, as a verdict.
     pub fn from_judgement(judgement: &Judgement) -> Self {
         let first = |wanted: fn(&Finding) -> bool| judgement.findings.iter().find(|finding| wanted(finding));
         let denial = |wanted: fn(&Finding) -> bool| {
             let Finding { reason, passing, .. } = first(wanted)?;
             Some(Denial { reason: *reason, message: judgement.sentences(wanted).join("; "), passing: *passing })
         };
-        // What is wrong for good counts before what couldn't be asked.
+        // Permanent failures take precedence over failed evaluations.
         let denial = denial(|finding| finding.denies() && !finding.passing).or_else(|| denial(Finding::denies));
         let warnings = judgement.sentences(Finding::warns).iter().map(|warning| cut(warning)).collect();
         let mut audit: BTreeMap<String, String> = BTreeMap::new();
@@ -70,12 +70,12 @@ impl AdmissionVerdict {
         Self { denial, warnings, audit, patch: Vec::new() }
     }
 
-    /// Whether the object is let through.
+    /// Whether the object is allowed.
     pub fn allowed(&self) -> bool {
         self.denial.is_none()
     }
 
-    /// The AdmissionReview that answers the request of a uid.
+    /// The AdmissionReview for the request of a uid.
     pub fn review(&self, uid: &str) -> Value {
         let mut response = Map::new();
         response.insert("uid".to_owned(), uid.into());
@@ -107,9 +107,9 @@ fn status(reason: DenialReason) -> (u16, &'static str) {
     }
 }
 
-/// A warning as the API server takes it: one line of limited length.
+/// A warning as the API server accepts it: one line of limited length.
 pub(super) fn cut(warning: &str) -> String {
-    // A warning with a control character is dropped on its way.
+    // The API server drops a warning with a control character.
     let mut cut: String = warning.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_WARNING_LENGTH + 1).collect();
     if cut.chars().count() > MAX_WARNING_LENGTH {
         cut = cut.chars().take(MAX_WARNING_LENGTH - 1).collect();
@@ -118,7 +118,7 @@ pub(super) fn cut(warning: &str) -> String {
     cut
 }
 
-/// A rule's name as a key of the audit log: a longer one keeps its beginning, and a digest tells it from others.
+/// A rule's name as a key of the audit log: a long name keeps its beginning, and a digest distinguishes it from others.
 fn key(rule: &str) -> String {
     if rule.len() <= LONGEST_KEY {
         return rule.to_owned();

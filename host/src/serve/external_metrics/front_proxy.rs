@@ -1,5 +1,5 @@
-//! Who may ask an API that the API server aggregates: the API server itself, by the certificate of its front proxy. Which CA signs that, and
-//! for which names, the API server publishes in a ConfigMap.
+//! Verifies the clients of an API that the API server aggregates: only the API server, by the certificate of its front proxy. The API
+//! server publishes the CA and the names of this certificate in a ConfigMap.
 
 use crate::{
     problem::sentence,
@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{
 };
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-/// The ConfigMap, and its namespace.
+/// The ConfigMap and its namespace.
 const NAMESPACE: &str = "kube-system";
 const NAME: &str = "extension-apiserver-authentication";
 
@@ -30,18 +30,18 @@ const NAME: &str = "extension-apiserver-authentication";
 const CAS: &str = "requestheader-client-ca-file";
 const NAMES: &str = "requestheader-allowed-names";
 
-/// The clients that are accepted: none until the ConfigMap has been read.
+/// The accepted clients: none until the ConfigMap has been read.
 #[derive(Debug, Default)]
 pub struct FrontProxy {
     accepted: ArcSwapOption<Accepted>,
-    /// Why there are none, and what to do.
+    /// Why there are none, and the remedy.
     absent: ArcSwapOption<String>,
 }
 
 #[derive(Debug)]
 struct Accepted {
     signed: Arc<dyn ClientCertVerifier>,
-    /// The common names; any if there are none.
+    /// The common names; any name if empty.
     names: BTreeSet<String>,
 }
 
@@ -67,14 +67,15 @@ impl Accepted {
 }
 
 impl FrontProxy {
-    /// What keeps what is served, such as "the webhook", from knowing who may ask, or none.
+    /// The reason why the server of this name, such as "the webhook", doesn't know its clients, or none.
     pub fn obstacle(&self, served: &str) -> Option<String> {
         let why = || self.absent.load_full().map_or_else(|| "hasn't been read yet".to_owned(), |why| (*why).clone());
         let is_known = self.accepted.load().is_some();
         (!is_known).then(|| format!("{served} can't authenticate clients: the ConfigMap {NAMESPACE}/{NAME} {}", why()))
     }
 
-    /// Accepts whom the ConfigMap names, and whom it will name. Never ends by itself. While it can't be read, who was accepted last still is.
+    /// Accepts the clients in the ConfigMap, now and after each change. Never ends by itself. While the ConfigMap can't be read, the last
+    /// clients stay accepted.
     pub async fn follow(&self, client: Client) {
         let api = Api::<ConfigMap>::namespaced(client, NAMESPACE);
         let only = watcher::Config::default().fields(&format!("metadata.name={NAME}"));
@@ -120,7 +121,7 @@ impl FrontProxy {
 }
 
 impl ClientCertVerifier for FrontProxy {
-    /// None: a client sends its certificate all the same.
+    /// None: clients send their certificates anyway.
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
         &[]
     }
@@ -166,7 +167,7 @@ mod tests {
     use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
     use std::collections::BTreeMap;
 
-    /// A CA as PEM, and a certificate that it has signed for each of these names.
+    /// A CA as PEM, and a certificate signed by it for each of these names.
     fn ca(names: &[&str]) -> (String, Vec<CertificateDer<'static>>) {
         let key = KeyPair::generate().unwrap();
         let mut ca = CertificateParams::default();

@@ -1,4 +1,4 @@
-//! The metrics, how they are asked for, and their values as Kubernetes reads them.
+//! The metrics, their requests, and their values in the format of Kubernetes.
 
 use super::Unanswered;
 use crate::endpoint_picker::scaling::{DECODE, PREFILL, PoolScaling, RoleScaling};
@@ -10,17 +10,17 @@ use serde_json::{Value, json};
 pub(super) const GROUP: &str = "external.metrics.k8s.io";
 pub(super) const VERSION: &str = "v1beta1";
 
-/// The labels of a selector.
+/// The labels in a selector.
 const POOL: &str = "inference_pool";
 const ROLE: &str = "role";
 
-/// How long a selector may be, in bytes.
+/// The maximum length of a selector, in bytes.
 const MAX_SELECTOR: usize = 1 << 10;
 
-/// How long the name of a pool may be, in bytes.
+/// The maximum length of a pool's name, in bytes.
 const MAX_NAME: usize = 253;
 
-/// A number of a pool's endpoints of a role.
+/// A value of a pool's endpoints with a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PoolMetric {
     Demand,
@@ -49,7 +49,7 @@ impl PoolMetric {
     }
 }
 
-/// What an autoscaler asks for.
+/// A request of an autoscaler.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct MetricRequest {
     metric: PoolMetric,
@@ -91,7 +91,7 @@ impl MetricRequest {
         Ok(json!({"kind": "ExternalMetricValueList", "apiVersion": format!("{GROUP}/{VERSION}"), "metadata": {}, "items": [item]}))
     }
 
-    /// Why there is no value in time.
+    /// The message if there is no value in time.
     pub(super) fn late(&self) -> String {
         let Self { namespace, pool, .. } = self;
         format!(
@@ -101,7 +101,7 @@ impl MetricRequest {
     }
 }
 
-/// The pool and the role of a selector, in which each label equals one value.
+/// The pool and the role in a selector, in which each label equals one value.
 fn parse_selector(selector: &str) -> Result<(String, &'static str), Unanswered> {
     const REMEDY: &str = "set matchLabels to inference_pool: NAME and, if it isn't decode, role: prefill";
     if selector.len() > MAX_SELECTOR {
@@ -135,7 +135,7 @@ fn parse_selector(selector: &str) -> Result<(String, &'static str), Unanswered> 
     Ok((pool.to_owned(), role))
 }
 
-/// Whether an object can be called so.
+/// Whether this is a valid name of an object.
 fn is_name(name: &str) -> bool {
     let is_edge = |c: &u8| c.is_ascii_lowercase() || c.is_ascii_digit();
     let bytes = name.as_bytes();
@@ -143,13 +143,13 @@ fn is_name(name: &str) -> bool {
     name.len() <= MAX_NAME
         && ends.iter().all(|end| end.is_some_and(is_edge))
         && bytes.iter().all(|c| is_edge(c) || matches!(c, b'-' | b'.'))
-        // Such a part of a path would lead elsewhere.
+        // Such a part would change the path.
         && !name.contains("..")
 }
 
 /// A number as a quantity, in thousandths.
 fn milli(number: f64) -> String {
-    #[allow(clippy::cast_possible_truncation)] // The cast itself goes to the nearest number that there is.
+    #[allow(clippy::cast_possible_truncation)] // A float's cast saturates.
     let thousandths = (number * 1000.0).round() as i64;
     format!("{thousandths}m")
 }
@@ -158,17 +158,17 @@ fn versions() -> Value {
     json!({"groupVersion": format!("{GROUP}/{VERSION}"), "version": VERSION})
 }
 
-/// The answer at /apis.
+/// The response at /apis.
 pub(super) fn group_list() -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": GROUP, "versions": [versions()], "preferredVersion": versions()}]})
 }
 
-/// That at the group.
+/// The response at the group.
 pub(super) fn group() -> Value {
     json!({"kind": "APIGroup", "apiVersion": "v1", "name": GROUP, "versions": [versions()], "preferredVersion": versions()})
 }
 
-/// That at its version.
+/// The response at the group's version.
 pub(super) fn resource_list() -> Value {
     let resource = |metric: PoolMetric| json!({"name": metric.name(), "singularName": "", "namespaced": true, "kind": "ExternalMetricValueList", "verbs": ["get"]});
     let resources = PoolMetric::ALL.map(resource);

@@ -1,7 +1,8 @@
-//! The external metrics API, `external.metrics.k8s.io`: what HorizontalPodAutoscalers scale pools by. Every host answers, whoever leads.
+//! The external metrics API, `external.metrics.k8s.io`, with which HorizontalPodAutoscalers scale pools. Every host serves it, regardless
+//! of the leader.
 //!
-//! Nothing is watched for it: a request has the pool's pickers found (`pickers`) and asked (`scaling`), and `metric` reads the request and
-//! writes the answer. `front_proxy` knows who may ask: the API server, which has authorized the user before it passes a request on.
+//! It needs no watches: for each request, `pickers` finds the pool's pickers, `scaling` queries them, and `metric` parses the request and
+//! writes the response. `front_proxy` accepts only the API server, which has authorized the user before it forwards a request.
 
 pub mod front_proxy;
 mod metric;
@@ -41,16 +42,16 @@ use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 /// The name of the APIService.
 const API_SERVICE: &str = "v1beta1.external.metrics.k8s.io";
 
-/// How many requests are answered at once.
+/// The maximum number of concurrent requests.
 const AT_ONCE: usize = 64;
 
-/// How long a request waits for others to be answered, and for its own answer.
+/// How long a request waits for others, and for its own result.
 const ANSWER_WITHIN: Duration = Duration::from_secs(8);
 
 /// Why the API can't be served.
 #[derive(Debug, thiserror::Error)]
 pub enum ExternalMetricsError {
-    /// It can't listen.
+    /// It can't listen on the address.
     #[error("the external metrics API can't listen: {0}")]
     Listen(io::Error),
     /// The folder of its certificates can't be watched.
@@ -58,20 +59,20 @@ pub enum ExternalMetricsError {
     Directory(io::Error),
 }
 
-/// How the API is served.
+/// The settings of the API's server.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 pub struct ExternalMetricsServer {
-    /// Where.
+    /// The listener.
     pub listener: TcpListener,
-    /// With which certificates.
+    /// The source of its certificates.
     pub certificates: Certificates,
-    /// The one that clients are shown now.
+    /// The certificate that is presented now.
     pub shown: Arc<CurrentCertificate>,
-    /// Who may ask.
+    /// The accepted clients.
     pub front_proxy: Arc<FrontProxy>,
     /// The host's namespace.
     pub namespace: String,
-    /// For pools and pods, the Secret and the APIService.
+    /// The client for pools and pods, the Secret and the APIService.
     pub client: Client,
     /// Whether this host writes the last two.
     pub leadership: Leadership,
@@ -81,7 +82,7 @@ pub struct ExternalMetricsServer {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Unanswered {
     code: StatusCode,
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     message: String,
 }
 
@@ -108,13 +109,13 @@ impl IntoResponse for Unanswered {
 }
 
 impl ExternalMetricsServer {
-    /// What of it decides whether the host is ready.
+    /// The parts that the host's readiness depends on.
     pub fn served(&self) -> Served {
         let (certificate, front_proxy) = (Arc::clone(&self.shown), Some(Arc::clone(&self.front_proxy)));
         Served { api: ServedApi::ExternalMetrics, certificate, front_proxy }
     }
 
-    /// Serves the API until `stop`, and gives the last answers.
+    /// Serves the API until `stop`, and completes the last responses.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send + 'static) -> Result<(), ExternalMetricsError> {
         let Self { listener, certificates, shown, front_proxy, namespace, client, leadership } = self;
         let (bundle, told) = watch::channel(None);
@@ -132,7 +133,7 @@ impl ExternalMetricsServer {
     }
 }
 
-/// What is known where requests are answered.
+/// The state that the handlers need.
 #[derive(Clone)]
 struct Answering {
     pools: Arc<PoolReader>,
@@ -146,7 +147,7 @@ fn routes(client: Client) -> Router {
         .route(&format!("/apis/{GROUP}"), get(async || answer(&metric::group())))
         .route(&format!("/apis/{GROUP}/{VERSION}"), get(async || answer(&metric::resource_list())))
         .route(&format!("/apis/{GROUP}/{VERSION}/namespaces/{{namespace}}/{{metric}}"), get(value))
-        // Also for /openapi, which the API server does without.
+        // Also for /openapi, which the API server doesn't need.
         .fallback(async || Unanswered::new(StatusCode::NOT_FOUND, "nothing is served at this path"))
         .with_state(answering)
 }
@@ -165,7 +166,7 @@ async fn value(
         Err(unanswered) => return unanswered.into_response(),
     };
     let reading = async {
-        // It is never closed.
+        // The semaphore is never closed.
         let _place = places.acquire().await;
         pools.read(&request.namespace, &request.pool).await
     };

@@ -1,4 +1,4 @@
-//! Where the endpoint pickers of a pool answer: from the pool to its Service to the Service's pods, read anew for each question.
+//! Finds the addresses of a pool's endpoint pickers: from the pool to its Service to the Service's pods, read again for each request.
 
 use super::Unanswered;
 use crate::problem::{is_forbidden, sentence};
@@ -14,19 +14,19 @@ use kube::{
 use pointsman_core::resource::{INFERENCE_POOL, X_INFERENCE_POOL};
 use std::net::SocketAddr;
 
-/// How many pickers a pool may have.
+/// The maximum number of pickers of a pool.
 const MAX_PICKERS: usize = 32;
 
-/// How many pods of its Service are listed: some may be starting or leaving.
+/// The maximum number of listed pods of its Service: some may be starting or terminating.
 const MAX_LISTED: u32 = 64;
 
-/// The names of the port with the metrics, the likelier first.
+/// The names of the metrics port, the more likely one first.
 const PORT_NAMES: [&str; 2] = ["metrics", "http"];
 
-/// That port if no port has such a name.
+/// The port if none has such a name.
 const DEFAULT_PORT: u16 = 9090;
 
-/// The pickers of a pool that are ready, at least one.
+/// The pool's pickers that are ready, at least one.
 pub(super) async fn find(client: &Client, namespace: &str, pool: &str) -> Result<Vec<SocketAddr>, Unanswered> {
     let named = format!("the InferencePool {namespace}/{pool}");
     let service_name = picker_service(client, namespace, pool).await?;
@@ -58,7 +58,7 @@ pub(super) async fn find(client: &Client, namespace: &str, pool: &str) -> Result
     Ok(addresses)
 }
 
-/// The name of the Service that a pool names for its picker, whichever group the pool is of.
+/// The name of the Service in a pool's reference to its picker, regardless of the pool's group.
 async fn picker_service(client: &Client, namespace: &str, pool: &str) -> Result<String, Unanswered> {
     for kind in [&INFERENCE_POOL, &X_INFERENCE_POOL] {
         let pools = Api::<DynamicObject>::namespaced_with(client.clone(), namespace, &kind.api_resource());
@@ -75,7 +75,7 @@ async fn picker_service(client: &Client, namespace: &str, pool: &str) -> Result<
     Err(Unanswered::new(StatusCode::NOT_FOUND, format!("the InferencePool {namespace}/{pool} doesn't exist: {remedy}")))
 }
 
-/// Where a pod answers, if it is ready.
+/// The address of a pod, if it is ready.
 fn address(pod: &Pod, service: &Service) -> Option<SocketAddr> {
     let status = pod.status.as_ref()?;
     let is_ready = status.conditions.iter().flatten().any(|condition| condition.type_ == "Ready" && condition.status == "True");

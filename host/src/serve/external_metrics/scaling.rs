@@ -1,4 +1,4 @@
-//! What the pickers of a pool say together, and for a second what they have said.
+//! The combined values of a pool's pickers, cached for a second.
 
 use super::{Unanswered, pickers};
 use crate::{
@@ -26,29 +26,29 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long an answer counts: all autoscalers of a pool share it.
+/// How long a result is cached: all autoscalers of a pool share it.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// How many pools are remembered.
+/// The maximum number of cached pools.
 const MAX_POOLS: usize = 1024;
 
-/// How long the API server may take to say where the pickers are, and a picker to answer.
+/// The timeout of finding the pickers, and of a picker's response.
 const FIND_WITHIN: Duration = Duration::from_secs(4);
 const PICKER_WITHIN: Duration = Duration::from_millis(1500);
 
-/// How large the answer of a picker may be.
+/// The maximum size of a picker's response.
 const MAX_ANSWER_BYTES: usize = 1 << 20;
 
-/// An answer, and when it was given.
+/// A result and its time.
 type Answered = (Instant, Result<PoolScaling, Unanswered>);
 
-/// The last answer about a pool. Whoever asks meanwhile waits for it.
+/// The last result for a pool. Concurrent requests wait for it.
 type LastAnswer = Arc<AsyncMutex<Option<Answered>>>;
 
-/// Those about all pools, by namespace and name.
+/// The results for all pools, by namespace and name.
 type LastAnswers = BTreeMap<(String, String), LastAnswer>;
 
-/// Reads what pickers say.
+/// Reads the pickers' values.
 pub(super) struct PoolReader {
     client: Client,
     answers: Mutex<LastAnswers>,
@@ -59,7 +59,7 @@ impl PoolReader {
         Self { client, answers: Mutex::default() }
     }
 
-    /// What a pool has and could use, as of now or of a moment ago.
+    /// The values of a pool, as of now or a moment ago.
     pub(super) async fn read(&self, namespace: &str, pool: &str) -> Result<PoolScaling, Unanswered> {
         shared(&self.answers, (namespace.to_owned(), pool.to_owned()), || self.ask(namespace, pool)).await
     }
@@ -88,7 +88,7 @@ impl PoolReader {
     }
 }
 
-/// The last answer while it is fresh, else another one.
+/// The cached result while it is fresh, otherwise a new one.
 async fn shared<A: Future<Output = Result<PoolScaling, Unanswered>>>(
     answers: &Mutex<LastAnswers>,
     key: (String, String),
@@ -96,7 +96,7 @@ async fn shared<A: Future<Output = Result<PoolScaling, Unanswered>>>(
 ) -> Result<PoolScaling, Unanswered> {
     let last = {
         let mut answers = locked(answers);
-        // What is being asked is held by whoever asks.
+        // A request in progress holds its entry.
         answers.retain(|_, last| Arc::strong_count(last) > 1 || last.try_lock().is_ok_and(|last| last.as_ref().is_some_and(is_fresh)));
         let is_full = answers.len() >= MAX_POOLS;
         match answers.entry(key) {
@@ -124,13 +124,13 @@ async fn ask_picker(address: SocketAddr, namespace: &str, pool: &str) -> Result<
     let client = outbound::client(&server)?;
     let answer = outbound::send(&client, Request::get(PATH).body(Bytes::new())?, MAX_ANSWER_BYTES).await?;
     if !answer.status().is_success() {
-        // Its text may be anybody's.
+        // The response's text isn't trusted.
         return Err(format!("{PATH} answers with status {}", answer.status().as_u16()).into());
     }
     pick_pool(answer.body(), namespace, pool)
 }
 
-/// What an answer says of a pool.
+/// The values of a pool in a response.
 fn pick_pool(answer: &[u8], namespace: &str, pool: &str) -> Result<PoolScaling, OutboundError> {
     let answer: ScalingAnswer = serde_json::from_slice(answer).map_err(|_| format!("{PATH} has no answer of a Pointsman picker"))?;
     let found = answer.pools.into_iter().find(|known| known.namespace == namespace && known.name == pool);
@@ -140,8 +140,8 @@ fn pick_pool(answer: &[u8], namespace: &str, pool: &str) -> Result<PoolScaling, 
     if scaling.roles.values().all(is_number) { Ok(scaling) } else { Err(format!("{PATH} has a negative number").into()) }
 }
 
-/// What pickers say together. All of them see the same endpoints, so that the greatest number of each kind counts; what waits, waits in one of
-/// them. None if there is none.
+/// Combines the pickers' values. All see the same endpoints, so the maximum of each value is used; queued requests are added up, because
+/// each waits in one picker. None if there are no pickers.
 fn combine(pickers: &[PoolScaling]) -> Option<PoolScaling> {
     let (first, others) = pickers.split_first()?;
     let mut together = first.clone();

@@ -5,7 +5,7 @@ use http_body_util::BodyExt;
 use serde_json::Value;
 use tower::ServiceExt;
 
-/// The answer of an API whose controller reaches no API server.
+/// The response of an API whose controller reaches no API server.
 async fn get_json(path: &str) -> (StatusCode, Value) {
     let client = Client::try_from(kube::Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     let answer = routes(client).oneshot(Request::get(path).body(Body::empty()).unwrap()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Certificates of a directory with tls.crt, tls.key and perhaps ca.crt: a mounted Secret of cert-manager's, which changes when it
-//! renews them.
+//! Certificates from a directory with tls.crt, tls.key and optionally ca.crt: a mounted Secret of cert-manager, which changes with each
+//! renewal.
 
 use super::{CertificateError, CertificateSink, certificates, certified};
 use crate::source::file;
@@ -9,13 +9,13 @@ use std::{
 };
 use tokio_rustls::rustls::sign::CertifiedKey;
 
-/// What to do about a directory without a certificate.
+/// The remedy for a directory without a certificate.
 fn remedy(directory: &Path) -> String {
     let describe = "where cert-manager fills it, `kubectl describe certificate` reports why it doesn't";
     format!("put tls.crt and tls.key into the folder {}; {describe}", directory.display())
 }
 
-/// Why nothing is read from a directory.
+/// Why a directory can't be read.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
     #[error("{0} can't be read: {1}")]
@@ -24,9 +24,10 @@ enum ReadError {
     Certificate(#[from] CertificateError),
 }
 
-/// Shows what is in the directory, and what will be. The future never ends by itself; what can't be used leaves what is shown in place.
+/// Presents the directory's certificate, now and after each change. The future never ends by itself; an unusable certificate leaves the
+/// previous one in place.
 pub fn keep(directory: PathBuf, outlet: CertificateSink) -> io::Result<impl Future<Output = ()>> {
-    // It begins before the first look, so that nothing gets lost between them.
+    // Start to watch before the first read, so that no change is missed.
     let changes = file::watch(&directory)?;
     Ok(async move {
         let take = |read: Result<(CertifiedKey, Option<String>), String>| match read {
@@ -54,7 +55,7 @@ async fn read(directory: &Path) -> Result<(CertifiedKey, Option<String>), ReadEr
     let file = async |name: &'static str| tokio::fs::read(directory.join(name)).await.map_err(|error| ReadError::File(name, error));
     let key = certified(&file("tls.crt").await?, &file("tls.key").await?)?;
     let bundle = match file("ca.crt").await {
-        // An issuer whose CA everybody knows leaves it out, or empty.
+        // The issuer of a publicly trusted CA leaves it out, or empty.
         Err(ReadError::File(_, error)) if error.kind() == io::ErrorKind::NotFound => None,
         Ok(empty) if empty.is_empty() => None,
         Err(error) => return Err(error),

@@ -1,8 +1,8 @@
-//! Certificates of our own: a CA, and a leaf that it has signed, as they are kept. What is to become of them is a pure function of what is
-//! kept and the time.
+//! Self-signed certificates: a CA, and a leaf that it has signed, as stored. Their renewal is a pure function of the stored state and the
+//! time.
 //!
-//! Every certificate but a CA's is judged as the API server judges it, by its verification. Of a CA the time is kept at which it was made,
-//! which is part of its name as well: so two CAs have two names, and neither has to be read out of a certificate.
+//! Every certificate except a CA's is judged as the API server judges it, by verification. For a CA, its creation time is stored, which is
+//! also part of its name: so two CAs have different names, and the times needn't be read from the certificates.
 
 use super::{CertificateError, certificates, certified};
 use rcgen::{
@@ -22,54 +22,54 @@ use tokio_rustls::rustls::{
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// How long a leaf is valid, in seconds. It is renewed when a third of that is left.
+/// The validity of a leaf, in seconds. It is renewed when a third is left.
 const LEAF_LIFE: u64 = 90 * DAY;
 
-/// How long a CA is valid, in seconds. Another comes beside it when a third of that is left.
+/// The validity of a CA, in seconds. Another one is added when a third is left.
 const CA_LIFE: u64 = 3650 * DAY;
 
-/// By how much the clock of an API server may be behind ours, in seconds.
+/// The maximum delay of an API server's clock, in seconds.
 const SKEW: u64 = 60 * 60;
 
-/// How long a new CA signs nothing that could wait, in seconds: until then every API server has been told of it.
+/// How long a new CA signs only urgent leaves, in seconds: by then, every API server trusts it.
 const MIN_BUNDLE_AGE: u64 = DAY;
 
 /// Why there are no certificates.
 #[derive(Debug, thiserror::Error)]
 pub enum MadeError {
-    /// They can't be made.
+    /// They can't be generated.
     #[error("a certificate can't be generated: {0}")]
     Make(#[from] rcgen::Error),
-    /// What was made can't be used.
+    /// The generated certificate can't be used.
     #[error("the generated certificate can't be used: {0}")]
     Use(#[from] CertificateError),
-    /// What was made isn't taken for the names that it is for.
+    /// The generated certificate isn't valid for its names.
     #[error("no client would accept the certificate generated for {0}: correct these names, or this machine's clock")]
     Names(String),
 }
 
-/// What is kept, as PEM; empty where it is missing.
+/// The stored keys and certificates, as PEM; missing ones are empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelfSignedKeys {
-    /// The CAs that are trusted. The first one signs.
+    /// The trusted CAs. The first one signs.
     pub bundle: String,
-    /// The key of the first one.
+    /// The key of the first CA.
     pub ca_key: String,
-    /// When the first one was made, in seconds since 1970.
+    /// When the first CA was created, in seconds since 1970.
     pub made: u64,
-    /// What clients are shown.
+    /// The certificate that clients are shown.
     pub leaf: String,
     /// Its key.
     pub leaf_key: String,
 }
 
 impl SelfSignedKeys {
-    /// What clients are shown, if it can be.
+    /// The certificate that clients are shown, if it is valid.
     pub fn certified(&self) -> Result<CertifiedKey, CertificateError> {
         certified(self.leaf.as_bytes(), self.leaf_key.as_bytes())
     }
 
-    /// Whether there is a CA that signs.
+    /// Whether the CA can sign.
     fn signs(&self, now: u64) -> bool {
         let Ok(bundle) = certificates("ca.crt", self.bundle.as_bytes()) else { return false };
         let Ok(key) = PrivateKeyDer::from_pem_slice(self.ca_key.as_bytes()) else { return false };
@@ -77,15 +77,15 @@ impl SelfSignedKeys {
         key_fits && now < self.made.saturating_add(CA_LIFE)
     }
 
-    /// Whether clients that trust the bundle take the leaf for each of the names, at some time.
+    /// Whether clients that trust the bundle accept the leaf for each of the names, at this time.
     fn stands(&self, names: &[String], at: u64) -> bool {
         self.certified().is_ok()
             && certificates("ca.crt", self.bundle.as_bytes())
                 .is_ok_and(|roots| names.iter().all(|name| accepted(&self.leaf, &roots, name, at)))
     }
 
-    /// Signs another leaf. Of the bundle there stay the CA that has signed it and the one of the former leaf, which hosts may show for a
-    /// moment more.
+    /// Signs another leaf. The bundle retains the CA that has signed it and the one of the previous leaf, which hosts may present for a
+    /// moment longer.
     fn with_leaf(self, names: &[String], now: u64) -> Result<Self, MadeError> {
         let ca_key = KeyPair::from_pem(&self.ca_key)?;
         let issuer = Issuer::new(of_ca(self.made), ca_key);
@@ -102,16 +102,16 @@ impl SelfSignedKeys {
         let roots = certificates("ca.crt", self.bundle.as_bytes())?;
         let parts = pem_blocks(&self.bundle);
         let former = roots.iter().zip(&parts).enumerate().filter(|(number, (root, _))| {
-            // Of a former leaf that isn't there nobody knows who has signed it.
+            // Without the previous leaf, it isn't known which CA has signed it.
             *number == 0 || self.leaf.is_empty() || names.iter().any(|name| accepted(&self.leaf, &[(*root).clone()], name, now))
         });
         let bundle = former.map(|(_, (_, part))| part.as_str()).collect();
         let made = Self { bundle, leaf, leaf_key: leaf_key.serialize_pem(), ..self };
-        // Else it would be written, found wanting, and made again, without end.
+        // Otherwise it would be written, rejected, and generated again, without end.
         if made.stands(names, now) { Ok(made) } else { Err(MadeError::Names(names.join(", "))) }
     }
 
-    /// Puts another CA before those that are there. The leaf stays: by the time it is renewed everybody trusts the new CA.
+    /// Adds a new CA in front of the existing ones. The leaf stays: by its renewal, all clients trust the new CA.
     fn with_ca(self, now: u64) -> Result<Self, MadeError> {
         let key = KeyPair::generate()?;
         let bundle = of_ca(now).self_signed(&key)?.pem() + &self.bundle;
@@ -119,7 +119,7 @@ impl SelfSignedKeys {
     }
 }
 
-/// What is to be kept in the place of what is; none where that is to stay.
+/// The next stored state; none if it stays unchanged.
 pub fn renewed(kept: Option<&SelfSignedKeys>, names: &[String], now: u64) -> Result<Option<SelfSignedKeys>, MadeError> {
     let Some(kept) = kept.filter(|kept| kept.signs(now)) else {
         return SelfSignedKeys::default().with_ca(now)?.with_leaf(names, now).map(Some);
@@ -128,7 +128,7 @@ pub fn renewed(kept: Option<&SelfSignedKeys>, names: &[String], now: u64) -> Res
     let leaf_is_due = settled && !kept.stands(names, now + LEAF_LIFE / 3);
     if now >= kept.made + CA_LIFE / 3 * 2 {
         let kept = kept.clone().with_ca(now)?;
-        // A leaf that nobody takes has nothing to wait for.
+        // A leaf that no client accepts is replaced at once.
         return if kept.stands(names, now) { Ok(Some(kept)) } else { kept.with_leaf(names, now).map(Some) };
     }
     if leaf_is_due { kept.clone().with_leaf(names, now).map(Some) } else { Ok(None) }
@@ -158,7 +158,7 @@ fn of_ca(made: u64) -> CertificateParams {
     params
 }
 
-/// Whether a client that trusts these takes a leaf for a name.
+/// Whether a client that trusts these CAs accepts a leaf for a name.
 pub fn accepted(leaf: &str, roots: &[CertificateDer<'static>], name: &str, at: u64) -> bool {
     let Ok(chain) = certificates("tls.crt", leaf.as_bytes()) else { return false };
     let [leaf, intermediates @ ..] = &chain[..] else { return false };
@@ -170,7 +170,7 @@ pub fn accepted(leaf: &str, roots: &[CertificateDer<'static>], name: &str, at: u
     verifier.is_ok_and(|verifier| verifier.verify_server_cert(leaf, intermediates, &name, &[], at).is_ok())
 }
 
-/// The certificates of a bundle, each as it is written there.
+/// The certificates of a bundle, with their original text.
 fn pem_blocks(bundle: &str) -> Vec<String> {
     const END: &str = "-----END CERTIFICATE-----";
     bundle.split_inclusive(END).filter(|block| block.ends_with(END)).map(|block| format!("{}\n", block.trim())).collect()
@@ -200,7 +200,7 @@ mod tests {
         assert!(stands(&made, &made.bundle, NOW) && !stands(&made, &other.bundle, NOW));
         assert!(!made.stands(&["elsewhere.svc".to_owned()], NOW));
         assert!(!stands(&made, &made.bundle, NOW + LEAF_LIFE + 1));
-        // A clock that is behind.
+        // A slow clock.
         assert!(stands(&made, &made.bundle, NOW - SKEW / 2));
     }
 
@@ -274,7 +274,7 @@ mod tests {
         while at < NOW + 2 * CA_LIFE {
             at += 10 * DAY;
             if let Some(next) = renewed_at(Some(&kept), at) {
-                // Who trusts the bundle from before takes the new leaf, and who trusts the new one that of before.
+                // Clients with the old bundle accept the new leaf, and those with the new bundle the old leaf.
                 assert!(stands(&next, &kept.bundle, at) && stands(&kept, &next.bundle, at), "at day {}", (at - NOW) / DAY);
                 kept = next;
             }

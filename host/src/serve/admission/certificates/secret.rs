@@ -1,5 +1,4 @@
-//! The Secret with our own certificates. Whoever finds it missing makes it; the leader renews what is in it; every host shows what it
-//! holds.
+//! The Secret with our own certificates. Any host creates it if it is missing; the leader renews it; every host presents its certificate.
 
 use super::{
     CertificateSink, ServedApi,
@@ -19,13 +18,13 @@ use kube::{
 use std::{collections::BTreeMap, error::Error, pin::pin, time::Duration};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-/// How often it is looked whether something is due, and what failed is tried again.
+/// The interval of checks for a due renewal, and of retries.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// How long a write may take.
+/// The timeout of a write.
 const WRITE_WITHIN: Duration = Duration::from_secs(4);
 
-/// Keeps the Secret, for the names that clients call the server by, and shows what it holds. Never ends by itself.
+/// Keeps the Secret up to date for the server's names, and presents its certificate. Never ends by itself.
 pub async fn keep(served: ServedApi, client: Client, namespace: &str, names: Vec<String>, leadership: Leadership, outlet: CertificateSink) {
     let api = Api::<Secret>::namespaced(client, namespace);
     let only = watcher::Config::default().fields(&format!("metadata.name={}", served.secret()));
@@ -51,9 +50,9 @@ pub async fn keep(served: ServedApi, client: Client, namespace: &str, names: Vec
     }
 }
 
-/// What is known of the Secret.
+/// The state of the Secret.
 enum Found {
-    /// Nobody has told yet.
+    /// It hasn't been read yet.
     Unknown,
     Missing,
     There(Box<Secret>),
@@ -79,19 +78,19 @@ struct Keeper {
     leadership: Leadership,
     outlet: CertificateSink,
     found: Found,
-    /// What is shown already.
+    /// The state that is already presented.
     shown: Option<SelfSignedKeys>,
-    /// What was logged last: trouble that stays is told once.
+    /// The last logged problem: a lasting problem is logged once.
     complaint: String,
 }
 
 impl Keeper {
-    /// Shows what the Secret holds. What can't be used changes nothing: the leader mends it.
+    /// Presents the Secret's certificate. An unusable one changes nothing: the leader replaces it.
     fn show(&mut self) {
         let Some(kept) = self.found.kept().filter(|kept| self.shown.as_ref() != Some(kept)) else { return };
         let Ok(key) = kept.certified() else { return };
         let leaf = self.shown.as_ref().is_none_or(|shown| shown.leaf != kept.leaf);
-        // Whom to trust comes first: the leader tells the API server by it.
+        // The bundle comes first: the leader writes it to the API server.
         self.outlet.bundle.send_if_modified(|before| before.replace(kept.bundle.clone()).as_ref() != Some(&kept.bundle));
         if leaf {
             self.outlet.shown.show(key);
@@ -100,11 +99,11 @@ impl Keeper {
         self.shown = Some(kept);
     }
 
-    /// Makes what is missing, and renews what is due.
+    /// Creates missing certificates, and renews due ones.
     async fn improve(&mut self) {
         let may = match &self.found {
             Found::Unknown => false,
-            // Only one of those who try it succeeds.
+            // Only one of the hosts that try succeeds.
             Found::Missing => true,
             Found::There(_) => self.leadership.held(),
         };
@@ -123,7 +122,7 @@ impl Keeper {
                 self.complaint.clear();
                 self.show();
             }
-            // Somebody else was first, and the watch tells what he has written.
+            // Another host was first, and the watch reports its write.
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => self.found = Found::Unknown,
             Ok(Err(error)) => self.complain(format!("it can't be written: {}", self.advised(&error))),
             Err(_) => self.complain("it can't be written: the API server doesn't answer".to_owned()),
@@ -138,7 +137,7 @@ impl Keeper {
             Found::Unknown | Found::Missing => {
                 let labels = BTreeMap::from([("app.kubernetes.io/managed-by".to_owned(), "pointsman".to_owned())]);
                 let metadata = ObjectMeta { name: Some(name.to_owned()), labels: Some(labels), ..ObjectMeta::default() };
-                // Not of the type kubernetes.io/tls: that one must always have a leaf.
+                // Not of the type kubernetes.io/tls, which always requires a leaf.
                 let secret = Secret { metadata, data, type_: Some("Opaque".to_owned()), ..Secret::default() };
                 self.api.create(&PostParams::default(), &secret).await
             }
@@ -154,7 +153,7 @@ impl Keeper {
         }
     }
 
-    /// An error, with what to do where a right is missing.
+    /// An error, with the remedy if a right is missing.
     fn advised(&self, error: &(dyn Error + 'static)) -> String {
         let advice = if is_forbidden(error) { format!(": apply deploy/roles/{}", self.served.feature()) } else { String::new() };
         format!("{}{advice}", sentence(error))

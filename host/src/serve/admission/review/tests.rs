@@ -30,7 +30,7 @@ fn read(review: &Value) -> Request {
     Request::read(review.to_string().as_bytes()).unwrap()
 }
 
-/// A rule that nobody can compile: it fails wherever it is asked, which shows where that is.
+/// A rule that can't be compiled: it fails wherever it applies, and so shows where that is.
 fn rules(selection: Option<Value>) -> Rules {
     let selection: Option<RuleSelection> = selection.map(|selection| serde_json::from_value(selection).unwrap());
     let spec = ValidationRuleSpec { selection, actions: vec![RuleAction::Deny], ..ValidationRuleSpec::default() };
@@ -91,7 +91,7 @@ fn a_service_that_is_left_alone_and_what_is_being_deleted_are_let_through_both_d
     alone["metadata"]["annotations"] = json!({"pointsman.dev/control": "false"});
     assert!(let_through(&asked("CREATE", SERVICE, alone.clone(), Value::Null), &none));
     assert!(let_through(&asked("DELETE", SERVICE, Value::Null, alone.clone()), &none));
-    // From now on it is ours.
+    // From now on, this controller serves it.
     assert!(!let_through(&asked("UPDATE", SERVICE, service(2), alone), &none));
 
     let mut going = service(1);
@@ -126,7 +126,7 @@ fn what_says_what_must_hold_stays_changeable() {
     let spec = json!({"validations": [{"expression": "true"}]});
     let rule = ("policy.pointsman.dev", "v1alpha1", "ValidationRule");
     let made = answer(&asked("CREATE", rule, json!({"spec": spec}), Value::Null), &rules(None));
-    // There is no evaluator here.
+    // The test has no evaluator.
     assert!(made.allowed() && made.warnings.len() == 1, "{made:?}");
     let same = answer(&asked("UPDATE", rule, json!({"spec": spec}), json!({"spec": spec})), &rules(None));
     assert_eq!(same, AdmissionVerdict::default());
@@ -215,7 +215,7 @@ fn who_deletes_what_is_used_or_uses_what_is_deprecated_is_warned() {
     assert_eq!(warnings(&deleted), [in_use]);
     let deprecated = "the BaseModel phi is deprecated: plan to serve another";
     assert_eq!(warnings(&asked("CREATE", SERVICE, service.clone(), Value::Null)), [deprecated]);
-    // A label changes nothing about it.
+    // A label doesn't change the result.
     let mut labelled = service.clone();
     labelled["metadata"]["labels"]["tier"] = "silver".into();
     assert_eq!(warnings(&asked("UPDATE", SERVICE, labelled, service)), [""; 0]);
