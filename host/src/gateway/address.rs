@@ -1,23 +1,23 @@
-//! Which addresses the gateway connects to. A model's `backendUrl` is its author's, and the gateway reaches what its author may not: the
-//! host's own network, and the cloud's metadata with its credentials.
+//! Restricts the addresses that the gateway connects to. A model's `backendUrl` is its author's, and the gateway can reach addresses that
+//! its author can't: the host's own network, and the cloud's metadata service with its credentials.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// Why an address is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// It is the gateway's own machine. Allowed on request: tests run there.
+    /// It is the gateway's own machine. Can be allowed, for tests.
     Loopback,
-    /// It is of the link, where clouds have their metadata.
+    /// It is link-local, like most metadata services of clouds.
     LinkLocal,
-    /// It is a cloud's metadata at another address.
+    /// It is a cloud's metadata service at another address.
     Metadata,
-    /// No single machine is there.
+    /// It isn't the address of a single machine.
     NotUnicast,
 }
 
 impl Refused {
-    /// As part of a sentence.
+    /// The reason, as part of a sentence.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Loopback => "it is a loopback address",
@@ -28,7 +28,7 @@ impl Refused {
     }
 }
 
-/// Metadata of clouds that isn't link-local: Alibaba's, Oracle's, Azure's, and Amazon's by IPv6.
+/// Metadata services that aren't link-local: Alibaba's, Oracle's, Azure's, and Amazon's IPv6 address.
 const METADATA: [IpAddr; 4] = [
     IpAddr::V4(Ipv4Addr::new(100, 100, 100, 200)),
     IpAddr::V4(Ipv4Addr::new(192, 0, 0, 192)),
@@ -36,7 +36,7 @@ const METADATA: [IpAddr; 4] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254)),
 ];
 
-/// Checks an address that a name has been resolved to: the connection must go to this address, and not to what the name resolves to next.
+/// Checks the address that a name has been resolved to: connect to this address, and don't resolve the name again.
 pub fn check(address: IpAddr, allow_loopback: bool) -> Result<(), Refused> {
     let address = as_ipv4(address);
     if METADATA.contains(&address) {
@@ -45,7 +45,7 @@ pub fn check(address: IpAddr, allow_loopback: bool) -> Result<(), Refused> {
     let refused = match address {
         IpAddr::V4(v4) if v4.is_loopback() => Some(Refused::Loopback),
         IpAddr::V4(v4) if v4.is_link_local() => Some(Refused::LinkLocal),
-        // All of 0.0.0.0/8 means this machine on some systems.
+        // Some systems treat all of 0.0.0.0/8 as this machine.
         IpAddr::V4(v4) if v4.octets()[0] == 0 || v4.is_multicast() || v4.is_broadcast() => Some(Refused::NotUnicast),
         IpAddr::V6(v6) if v6.is_loopback() => Some(Refused::Loopback),
         IpAddr::V6(v6) if v6.is_unicast_link_local() => Some(Refused::LinkLocal),
@@ -59,7 +59,7 @@ pub fn check(address: IpAddr, allow_loopback: bool) -> Result<(), Refused> {
     }
 }
 
-/// The address of IPv4 that one of IPv6 stands for: mapped, compatible, by 6to4 or by NAT64.
+/// The IPv4 address in an IPv6 address: mapped, compatible, 6to4 or NAT64.
 fn as_ipv4(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     let ipv4 = |high: u16, low: u16| IpAddr::V4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)));

@@ -1,4 +1,5 @@
-//! The body of a request on its way to a backend: first what was buffered to find its model, then the rest as it comes, which is scanned too.
+//! The body of a request to a backend: first the bytes that were buffered to find its model, then the rest as it arrives, which is also
+//! scanned.
 
 use super::{error::GatewayError, limits::Limits, scan::Scan};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
@@ -15,40 +16,40 @@ use std::{
 };
 use tokio::time::{Sleep, sleep, timeout};
 
-/// Smaller parts of a body are joined while it is buffered.
+/// Smaller chunks of a body are joined while it is buffered.
 const SMALL_CHUNK: usize = 4 << 10;
 
-/// Until they are as large.
+/// The size of joined chunks.
 const JOINED_CHUNK: usize = 64 << 10;
 
-/// How much is read of a body that is answered with an error.
+/// The maximum number of bytes that are read of a body whose response is an error.
 const DISCARDED_BYTES: usize = 16 << 20;
 
-/// And for how long.
+/// The maximum time for that.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How much all requests have buffered together.
+/// The number of bytes that all requests have buffered.
 #[derive(Clone, Debug, Default)]
 pub struct Buffered(Arc<AtomicUsize>);
 
 impl Buffered {
-    /// In bytes.
+    /// The number in bytes.
     pub fn bytes(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// Why a body has ended before its end.
+/// Why a body has ended early.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BodyError(String);
 
-/// A body.
+/// The body of a request.
 #[derive(Debug)]
 pub struct RequestBody {
-    /// What has come and isn't sent yet.
+    /// The bytes that have arrived and aren't sent yet.
     prefix: VecDeque<Bytes>,
-    /// What has come behind it in small parts: each by itself would take more memory than it has bytes.
+    /// Later bytes that arrived in small chunks, each of which would need more memory than it has bytes.
     tail: Vec<u8>,
     prefix_bytes: usize,
     rest: Option<Incoming>,
@@ -62,24 +63,24 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// The body of a request. What counts its bytes is shared with whoever logs them.
+    /// The body of a request. `passed` counts its bytes and is shared with the log record.
     pub fn new(incoming: Incoming, limits: Arc<Limits>, buffered: Buffered, passed: Arc<AtomicU64>) -> Self {
         let (prefix, tail, failure, streams) = (VecDeque::new(), Vec::new(), Arc::default(), Arc::default());
         Self { prefix, tail, prefix_bytes: 0, rest: Some(incoming), scan: None, passed, limits, buffered, pause: None, failure, streams }
     }
 
-    /// Why it has failed, once it has.
+    /// The body's failure, once it has failed.
     pub fn failure(&self) -> Arc<OnceLock<GatewayError>> {
         Arc::clone(&self.failure)
     }
 
-    /// Whether it asks for a stream, as far as it has come.
+    /// Whether the part that has arrived requests a stream.
     pub fn streams(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.streams)
     }
 
-    /// Reads what a client still sends to a request that is answered with an error, within limits: a connection that ends before is reset, and
-    /// the client may never read the answer.
+    /// Reads the rest of a request whose response is an error, within limits: a connection that is closed earlier is reset, and the client
+    /// may never read the response.
     pub async fn discard(&mut self) {
         let mut left = DISCARDED_BYTES;
         let discarding = async {
@@ -111,7 +112,7 @@ impl RequestBody {
             if let Some(model) = scan.model() {
                 let model = model.to_owned();
                 self.streams.store(scan.streams(), Ordering::Relaxed);
-                // A second one may still come.
+                // A second `model` may still follow.
                 self.scan = Some(scan);
                 self.check_end().map_err(|_| self.error())?;
                 return Ok(model);
@@ -119,8 +120,8 @@ impl RequestBody {
         }
     }
 
-    /// Reads a little further while the request waits, so that a client that leaves is noticed. False if there is nothing more to read, or no
-    /// room for it.
+    /// Reads a little further while the request waits, to detect a client that disconnects. Returns false if there is nothing more to read,
+    /// or no space in the buffer.
     pub async fn read_ahead(&mut self) -> Result<bool, GatewayError> {
         if self.prefix_bytes >= self.limits.buffered_bytes || self.buffered.bytes() >= self.limits.all_buffered_bytes {
             return Ok(false);
@@ -136,7 +137,7 @@ impl RequestBody {
         self.failure.get().cloned().unwrap_or_else(|| GatewayError::invalid("The body ends early."))
     }
 
-    /// Keeps a chunk; false if that is more than there is room for.
+    /// Buffers a chunk. Returns false if that exceeds the limits.
     fn buffer(&mut self, chunk: Bytes) -> bool {
         self.prefix_bytes += chunk.len();
         let all = self.buffered.0.fetch_add(chunk.len(), Ordering::Relaxed) + chunk.len();
@@ -165,7 +166,7 @@ impl RequestBody {
         read.map_err(|malformed| self.fail(GatewayError::malformed(&malformed)))
     }
 
-    /// Checks, once nothing more comes, that what has come is whole. The last part isn't sent before.
+    /// Checks at the end that the body is complete. The last part isn't sent before.
     fn check_end(&mut self) -> Result<(), BodyError> {
         if !self.rest.as_ref().is_none_or(Body::is_end_stream) {
             return Ok(());
@@ -183,7 +184,7 @@ impl RequestBody {
         BodyError(message)
     }
 
-    /// The next chunk that comes. Trailers of requests don't pass.
+    /// The next chunk that arrives. Trailers of requests are dropped.
     fn poll_rest(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, BodyError>> {
         loop {
             let Some(rest) = self.rest.as_mut() else { return Poll::Ready(Ok(None)) };

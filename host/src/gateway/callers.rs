@@ -1,4 +1,4 @@
-//! Who a caller is: by a key that the gateway was given, or by a token that the API server knows.
+//! Identifies a caller: by one of the gateway's keys, or by a token that the API server checks.
 
 use super::{error::GatewayError, quota::Quota};
 use arc_swap::ArcSwap;
@@ -17,45 +17,45 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// The longest token, in bytes.
+/// The maximum length of a token, in bytes.
 const MAX_TOKEN: usize = 16 << 10;
 
-/// How many keys there may be.
+/// The maximum number of keys.
 const MAX_KEYS: usize = 10_000;
 
-/// How many tokens are remembered that the API server has checked.
+/// The maximum number of cached results of the API server's checks.
 const MAX_REVIEWED: usize = 10_000;
 
-/// How long a token that it knows counts as known.
+/// How long a valid token is cached.
 const KNOWN_FOR: Duration = Duration::from_mins(1);
 
-/// How long one that it doesn't know counts as unknown.
+/// How long an invalid token is cached.
 const UNKNOWN_FOR: Duration = Duration::from_secs(10);
 
-/// How many tokens are checked at once.
+/// The maximum number of concurrent checks.
 const REVIEWS: usize = 16;
 
-/// How long one waits for others to be checked.
+/// How long a check waits for others.
 const REVIEW_WAIT: Duration = Duration::from_secs(10);
 
-/// Someone who asks.
+/// A caller.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Caller {
     /// The name of a key, or of a user.
     pub name: String,
-    /// The namespace for which models are allowed.
+    /// The namespace whose models it may use.
     pub namespace: Option<String>,
-    /// The names of models that the key is for; none if it is for all that the namespace may use.
+    /// The models of the key; none if the key is for all models that its namespace may use.
     pub models: Option<BTreeSet<String>>,
-    /// What the key may use.
+    /// The quota of the key.
     pub quota: Quota,
-    /// How important its requests are, unless they say otherwise.
+    /// The default priority of its requests.
     pub priority: i32,
-    /// How important they may be.
+    /// The maximum priority of its requests.
     pub max_priority: i32,
 }
 
-/// A key as it is configured.
+/// A key in the configuration.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct KeyFile {
@@ -88,12 +88,12 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Reads files, each YAML with `keys` and `namespaces`. An error names the file and the key, never a token.
+    /// Parses files, each YAML with `keys` and `namespaces`. An error names the file and the key, never a token.
     pub fn parse<'f>(files: impl IntoIterator<Item = (&'f str, &'f str)>) -> Result<Self, String> {
         let mut keys = Self::default();
         let mut names = BTreeSet::new();
         for (file, text) in files {
-            // The parser's own message would show the line, which may be a token.
+            // The parser's own message would include the line, which may be a token.
             let read: AccessFile = serde_saphyr::from_str(text)
                 .map_err(|_| format!("{file} isn't a file of keys: it is YAML with `keys` and `namespaces`, see docs/gateway.md"))?;
             for key in read.keys {
@@ -133,26 +133,26 @@ impl Keys {
         Ok(keys)
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub fn len(&self) -> usize {
         self.by_digest.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no keys.
     pub fn is_empty(&self) -> bool {
         self.by_digest.is_empty()
     }
 }
 
-/// Asks someone else who the owner of a token is: none if nobody, an error if that can't be known now.
+/// Returns the owner of a token: none if it is invalid, an error if that can't be checked now.
 pub type Review = dyn Fn(String) -> BoxFuture<'static, Result<Option<Caller>, String>> + Send + Sync;
 
-/// Until when an answer counts, and the answer.
+/// The expiry of a cached result, and the result.
 type Reviewed = (Instant, Option<Caller>);
 
-/// How callers are known.
+/// The methods to identify callers.
 pub struct Authentication {
-    /// Keys, if they are known by keys.
+    /// The keys, if callers may use keys.
     keys: Option<Arc<ArcSwap<Keys>>>,
     review: Option<Arc<Review>>,
     reviewed: Mutex<HashMap<Digest, Reviewed>>,
@@ -166,17 +166,17 @@ impl fmt::Debug for Authentication {
 }
 
 impl Authentication {
-    /// By keys, by reviews, by both, or not at all.
+    /// Identifies callers by keys, by reviews, by both, or not at all.
     pub fn new(keys: Option<Arc<ArcSwap<Keys>>>, review: Option<Arc<Review>>) -> Self {
         Self { keys, review, reviewed: Mutex::default(), reviews: Semaphore::new(REVIEWS) }
     }
 
-    /// Whether anybody may ask.
+    /// Whether any client may send requests.
     pub fn is_open(&self) -> bool {
         self.keys.is_none() && self.review.is_none()
     }
 
-    /// Who has sent these headers.
+    /// The caller with these headers.
     pub async fn caller(&self, headers: &HeaderMap) -> Result<Caller, GatewayError> {
         if self.is_open() {
             return Ok(Caller { max_priority: i32::MAX, ..Caller::default() });

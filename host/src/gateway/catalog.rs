@@ -1,4 +1,4 @@
-//! Which models there are, by the name that clients ask for: an immutable view, replaced whole, above state that stays.
+//! The available models, by the name in requests: an immutable view, replaced as a whole, over state that stays.
 
 use super::{
     error::GatewayError,
@@ -13,7 +13,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Who may use a model.
+/// The callers that may use a model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllowList {
     /// The namespaces of callers. None: no limit by name.
@@ -23,7 +23,7 @@ pub struct AllowList {
 }
 
 impl AllowList {
-    /// Whether a caller of this namespace may use the model: if it is in either list, or there is none.
+    /// Whether a caller of this namespace may use the model: it must be in one of the lists, unless there are none.
     pub fn allows(&self, namespace: Option<&str>, labels: impl Fn(&str) -> BTreeMap<String, String>) -> bool {
         if self.namespaces.is_none() && self.selector.is_none() {
             return true;
@@ -38,29 +38,29 @@ impl AllowList {
     }
 }
 
-/// A model as the cluster has it.
+/// A model in the cluster.
 #[derive(Clone, Debug)]
 pub struct Definition {
     /// Its namespace and name.
     pub key: ObjectName,
-    /// The name that clients ask for.
+    /// The name in requests.
     pub name: String,
     /// When it was created, in seconds since 1970.
     pub created: u64,
-    /// Who may use it.
+    /// The callers that may use it.
     pub allowed: AllowList,
     /// Whether requests may go to it.
     pub gate: Gate,
 }
 
-/// A model that clients may ask for.
+/// An available model.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The name that clients ask for.
+    /// The name in requests.
     pub name: String,
     /// Its state.
     pub model: Arc<Model>,
-    /// Who may use it.
+    /// The callers that may use it.
     pub allowed: AllowList,
     /// When it was created, in seconds since 1970.
     pub created: u64,
@@ -81,12 +81,12 @@ pub struct Catalog {
 }
 
 impl Catalog {
-    /// The model of a name.
+    /// The model with this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Entry>> {
         self.entries.get(name)
     }
 
-    /// All of them, by name.
+    /// All models, by name.
     pub fn entries(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.entries.values()
     }
@@ -106,22 +106,22 @@ pub struct Models {
 }
 
 impl Models {
-    /// Without any model.
+    /// Creates an empty catalog.
     pub fn new(shared: Arc<Shared>) -> Self {
         Self { current: ArcSwap::default(), known: Mutex::default(), shared }
     }
 
-    /// The catalog as it is now.
+    /// The current catalog.
     pub fn catalog(&self) -> Arc<Catalog> {
         self.current.load_full()
     }
 
-    /// What all models have in common.
+    /// The state that all models share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// The state of each model that is known.
+    /// The state of each known model.
     pub fn all(&self) -> Vec<Arc<Model>> {
         locked(&self.known).values().cloned().collect()
     }
@@ -135,7 +135,7 @@ impl Models {
         namespaces: BTreeMap<String, BTreeMap<String, String>>,
     ) {
         let mut known = locked(&self.known);
-        // Of two models with one name the older has it.
+        // If two models have the same name, the older one gets it.
         definitions.sort_by(|a, b| (a.created, &a.key).cmp(&(b.created, &b.key)));
         let mut entries = BTreeMap::new();
         let mut present = BTreeSet::new();
@@ -152,12 +152,12 @@ impl Models {
         for (key, model) in known.iter().filter(|(key, _)| !present.contains(*key) && !drains.contains_key(*key)) {
             model.set_gate(Gate::Refused { drain: None, answer: gone(key) });
         }
-        // What is in flight to a model that was deleted still counts if its place drains later.
+        // Requests in flight to a deleted model still matter if its reservation drains later.
         known.retain(|key, model| present.contains(key) || drains.contains_key(key) || !model.is_idle());
         self.current.store(Arc::new(Catalog { entries, namespaces }));
     }
 
-    /// The state of a model, which begins as one that isn't there: its first gate is a change that hosts may wait for.
+    /// The state of a model. It starts as that of a missing one, so that its first gate is a change that hosts may wait for.
     fn state(&self, known: &mut BTreeMap<ObjectName, Arc<Model>>, key: &ObjectName) -> Arc<Model> {
         let begin = || Arc::new(Model::new(key.clone(), Arc::clone(&self.shared), Gate::Refused { drain: None, answer: gone(key) }));
         Arc::clone(known.entry(key.clone()).or_insert_with(begin))

@@ -1,4 +1,4 @@
-//! The gateway's metrics. The names of models are those of the catalog, and keys those of the configuration, so that no client can add series.
+//! The gateway's metrics. The names of models are the catalog's, and keys are the configuration's, so that no client can add series.
 
 use super::{backend::Backends, body::Buffered, catalog::Models, model::Model, usage::Tokens};
 use crate::metrics::{bounded, family, single};
@@ -17,15 +17,15 @@ use std::{
 /// The upper bounds of the buckets of a request's duration, in seconds.
 const SECONDS: [f64; 11] = [0.01, 0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 15.0, 60.0, 300.0, 1800.0];
 
-/// What stands for a model that isn't in the catalog, and for a caller without a name.
+/// The label of a model that isn't in the catalog, and of a caller without a name.
 pub const NONE: &str = "";
 
-/// How many models and callers have series of their own; further ones are counted together.
+/// The maximum number of models and callers with their own series; others are counted together.
 const MAX_SERIES: usize = 1000;
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// What is counted where it happens.
+/// The metrics that are counted as events happen.
 #[derive(Debug)]
 pub struct GatewayCounts {
     requests: Family<Labels<2>, Counter>,
@@ -55,7 +55,7 @@ impl Default for GatewayCounts {
 }
 
 impl GatewayCounts {
-    /// Counts an answered request. The model is one of the catalog, or none.
+    /// Counts a request with a response. The model is one of the catalog's, or none.
     pub fn answered(&self, model: Option<&str>, status: u16, seconds: f64, first_byte: Option<f64>, held: Option<f64>) {
         let model = bounded(&self.models, model.unwrap_or(NONE), MAX_SERIES);
         self.requests.get_or_create(&[("model", model.clone()), ("code", status.to_string())]).inc();
@@ -68,7 +68,7 @@ impl GatewayCounts {
         }
     }
 
-    /// Counts what an answer has used, and whether it has said so.
+    /// Counts the tokens of a response, and whether it has reported them.
     pub fn used(&self, model: &str, caller: &str, tokens: Option<Tokens>, reported: bool) {
         let (model, caller) = (bounded(&self.models, model, MAX_SERIES), bounded(&self.callers, caller, MAX_SERIES));
         if !reported {
@@ -80,7 +80,7 @@ impl GatewayCounts {
         }
     }
 
-    /// Adds these metrics to those of the page.
+    /// Adds these metrics to the page.
     pub fn register(&self, registry: &mut Registry) {
         let Self { requests, seconds, first_byte, held, tokens, unreported, .. } = self;
         registry.register("pointsman_gateway_requests", "Requests, by model and status of the answer", requests.clone());
@@ -94,14 +94,14 @@ impl GatewayCounts {
     }
 }
 
-/// What is read while the page is written.
+/// The state that is read while the page is written.
 #[derive(Debug)]
 pub struct GatewayState {
     /// The models.
     pub models: Arc<Models>,
     /// The backends.
     pub backends: Arc<Backends>,
-    /// What is buffered.
+    /// The buffered bytes.
     pub buffered: Buffered,
 }
 

@@ -1,4 +1,4 @@
-//! The gateway's own errors, in the shape that OpenAI's clients read.
+//! The gateway's own errors, in the format of OpenAI's clients.
 
 use super::Malformed;
 use http::{
@@ -8,18 +8,18 @@ use http::{
 use hyper::body::Bytes;
 use serde_json::json;
 
-/// An error that the gateway answers with.
+/// An error response of the gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GatewayError {
-    /// The status of the answer.
+    /// The status of the response.
     pub status: StatusCode,
-    /// As clients tell errors apart.
+    /// The code for clients.
     pub code: &'static str,
-    /// What is wrong, and what to do.
+    /// The problem and the remedy.
     pub message: String,
-    /// The field of the request that is wrong.
+    /// The invalid field of the request.
     pub param: Option<&'static str>,
-    /// After how many seconds another attempt is worth it.
+    /// The number of seconds after which the client should retry.
     pub retry_after: Option<u64>,
 }
 
@@ -28,12 +28,12 @@ impl GatewayError {
         Self { status, code, message: message.into(), param: None, retry_after: None }
     }
 
-    /// A request that isn't valid.
+    /// An invalid request.
     pub fn invalid(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// A body whose model can't be found.
+    /// A body in which no model can be found.
     pub fn malformed(malformed: &Malformed) -> Self {
         Self { param: Some("model"), ..Self::invalid(format!("{malformed}.")) }
     }
@@ -49,7 +49,7 @@ impl GatewayError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)
     }
 
-    /// A model that doesn't exist, or not for this caller: both get the same answer.
+    /// A model that doesn't exist, or that this caller may not use: both get the same response.
     pub fn model_not_found(name: &str) -> Self {
         let message = format!("The model {name:?} does not exist or you do not have access to it: list models with GET /v1/models.");
         Self { param: Some("model"), ..Self::new(StatusCode::NOT_FOUND, "model_not_found", message) }
@@ -61,22 +61,22 @@ impl GatewayError {
         Self { retry_after: Some(retry_after), ..error }
     }
 
-    /// A model that can't answer now.
+    /// A model that can't respond now.
     pub fn model_not_ready(message: impl Into<String>, retry_after: Option<u64>) -> Self {
         Self { retry_after, ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "model_not_ready", message) }
     }
 
-    /// The gateway holds as much as it may.
+    /// The gateway has reached one of its limits.
     pub fn overloaded(message: impl Into<String>) -> Self {
         Self { retry_after: Some(5), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", message) }
     }
 
-    /// A backend that can't be reached, or fails before its answer begins.
+    /// A backend that can't be reached, or fails before its response begins.
     pub fn backend_unavailable(message: impl Into<String>, retry_after: Option<u64>) -> Self {
         Self { retry_after, ..Self::new(StatusCode::BAD_GATEWAY, "backend_unavailable", message) }
     }
 
-    /// A backend whose answer doesn't begin in time.
+    /// A backend whose response doesn't begin in time.
     pub fn backend_timeout(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "backend_timeout", message)
     }
@@ -86,23 +86,23 @@ impl GatewayError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message)
     }
 
-    /// A body that comes too slowly.
+    /// A body that arrives too slowly.
     pub fn too_slow() -> Self {
         Self::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", "The request's body came too slowly: send it without long pauses.")
     }
 
-    /// A caller who isn't known.
+    /// An unknown caller.
     pub fn unauthorized(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     }
 
-    /// Nobody can say now who the caller is.
+    /// The caller can't be identified now.
     pub fn authentication_unavailable() -> Self {
         let message = "The API server that checks tokens doesn't answer: try again.";
         Self { retry_after: Some(5), ..Self::new(StatusCode::SERVICE_UNAVAILABLE, "authentication_unavailable", message) }
     }
 
-    /// A quota that is used up.
+    /// An exhausted quota.
     pub fn rate_limited(message: impl Into<String>, retry_after: u64) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
         Self { retry_after: Some(retry_after), ..error }
@@ -123,7 +123,7 @@ impl GatewayError {
         json!({"error": {"message": self.message, "type": self.kind(), "param": self.param, "code": self.code}}).to_string()
     }
 
-    /// The answer.
+    /// The response.
     pub fn response(&self) -> Response<Bytes> {
         let mut response = Response::new(Bytes::from(self.json()));
         *response.status_mut() = self.status;

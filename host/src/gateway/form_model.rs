@@ -1,18 +1,18 @@
-//! Finds the model that a multipart form asks for while the form passes, in any chunks: audio is sent in forms. Nothing is kept but a part's
-//! headers and the name.
+//! Finds the model in a multipart form as the form passes, in any chunks: audio is sent in forms. Only a part's headers and the name are
+//! buffered.
 //!
-//! As in [`super::json_model`], what servers read differently is refused: two parts of that name, a name in capitals or with escapes, folded
-//! headers, bare line ends, encodings, and anything before the first part or behind the last.
+//! As in [`super::json_model`], forms that servers parse differently are refused: two parts of that name, a name in capitals or with
+//! escapes, folded headers, bare line ends, encodings, and anything before the first part or after the last.
 
 use super::{MAX_MODEL, Malformed};
 
 /// The longest boundary that RFC 2046 allows.
 const MAX_BOUNDARY: usize = 70;
 
-/// The longest headers of a part.
+/// The maximum size of a part's headers.
 const MAX_HEADERS: usize = 8192;
 
-/// How many parts a form may have.
+/// The maximum number of parts.
 const MAX_PARTS: usize = 256;
 
 const LINE_END: &[u8] = b"\r\n";
@@ -20,14 +20,14 @@ const HEADERS_END: &[u8] = b"\r\n\r\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Behind a delimiter, where a part begins or the form ends.
+    /// After a delimiter, where a part begins or the form ends.
     Delimiter,
     Headers,
-    /// In the part that names the model.
+    /// In the part with the model.
     Model,
     /// In another part.
     Other,
-    /// Behind the last delimiter.
+    /// After the last delimiter.
     End,
 }
 
@@ -35,9 +35,9 @@ enum State {
 #[derive(Debug)]
 pub struct FormModel {
     state: State,
-    /// What separates the parts.
+    /// The separator of parts.
     delimiter: Vec<u8>,
-    /// What has come and can't be judged yet.
+    /// The bytes that aren't parsed yet.
     pending: Vec<u8>,
     parts: usize,
     text: Vec<u8>,
@@ -45,7 +45,7 @@ pub struct FormModel {
 }
 
 impl FormModel {
-    /// Begins a scan. The value is that of Content-Type.
+    /// Starts a scan with the value of Content-Type.
     pub fn new(content_type: &str) -> Result<Self, Malformed> {
         let (media, parameters) = header_value(content_type).ok_or(Malformed::Boundary)?;
         let boundary = only(&parameters, "boundary")
@@ -66,11 +66,11 @@ impl FormModel {
         self.model.as_deref()
     }
 
-    /// Reads a chunk. After an error nothing more is to be read.
+    /// Scans a chunk. Don't continue after an error.
     pub fn read(&mut self, chunk: &[u8]) -> Result<(), Malformed> {
         let mut chunk = chunk;
         loop {
-            // In pieces, so that little is pending however large the chunk is.
+            // In pieces, so that little is pending even if the chunk is large.
             let (next, rest) = chunk.split_at(chunk.len().min(MAX_HEADERS));
             self.pending.extend_from_slice(next);
             chunk = rest;
@@ -81,7 +81,7 @@ impl FormModel {
         }
     }
 
-    /// Takes it that the form has ended.
+    /// Ends the scan at the end of the form.
     pub fn finish(self) -> Result<String, Malformed> {
         if self.state != State::End {
             return Err(Malformed::FormTruncated);
@@ -89,13 +89,13 @@ impl FormModel {
         self.model.ok_or(Malformed::NoModel)
     }
 
-    /// Judges what is pending, as far as it can be; false if more must come first.
+    /// Parses as much of the pending bytes as possible. Returns false if it needs more.
     fn step(&mut self) -> Result<bool, Malformed> {
         match self.state {
             State::Delimiter => self.after_delimiter(),
             State::Headers => self.headers(),
             State::Model | State::Other => self.content(),
-            // Some clients end the last line.
+            // Some clients add a line end.
             State::End if self.pending.is_empty() || LINE_END.starts_with(&self.pending) => Ok(false),
             State::End => Err(Malformed::Form),
         }
@@ -113,7 +113,7 @@ impl FormModel {
             if self.parts > MAX_PARTS {
                 return Err(Malformed::TooManyParts);
             }
-            // It stays, so that a part without headers has the same end of them.
+            // It stays, so that the headers of a part without any end in the same way.
             return Ok(true);
         }
         self.pending.drain(..2);
@@ -132,19 +132,19 @@ impl FormModel {
         if is_model && (self.model.is_some() || self.state == State::Model) {
             return Err(Malformed::Twice);
         }
-        // The line before a delimiter belongs to it, also where a part is empty.
+        // The line end before a delimiter is part of it, even if a part is empty.
         self.pending.drain(..end + LINE_END.len());
         self.text.clear();
         self.state = if is_model { State::Model } else { State::Other };
         Ok(true)
     }
 
-    /// Passes over a part's content up to the next delimiter.
+    /// Skips a part's content up to the next delimiter.
     fn content(&mut self) -> Result<bool, Malformed> {
         let end = find(&self.pending, &self.delimiter);
-        // The beginning of a delimiter may have come.
+        // The start of a delimiter may have arrived.
         let judged = end.unwrap_or_else(|| self.pending.len().saturating_sub(self.delimiter.len() - 1));
-        // Nothing may stand before the first part.
+        // Nothing may precede the first part.
         if self.parts == 0 && judged > 0 {
             return Err(Malformed::Form);
         }
@@ -175,14 +175,14 @@ impl FormModel {
     }
 }
 
-/// Whether the headers of a part say that it names the model.
+/// Whether a part has the model, by its headers.
 fn is_model(headers: &str) -> Result<bool, Malformed> {
     let mut disposition = None;
     let mut is_plain = true;
     for line in headers.split("\r\n") {
         let (name, value) = line.split_once(':').ok_or(Malformed::Form)?;
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        // This refuses folded lines too.
+        // This also refuses folded lines.
         if name.is_empty() || !name.bytes().all(is_token) || value.contains(['\r', '\n', '\0']) {
             return Err(Malformed::Form);
         }
@@ -195,7 +195,7 @@ fn is_model(headers: &str) -> Result<bool, Malformed> {
             let is_utf8 = |charset: &str| charset.eq_ignore_ascii_case("utf-8") || charset.eq_ignore_ascii_case("us-ascii");
             is_plain &= media.eq_ignore_ascii_case("text/plain") && only(&parameters, "charset")?.is_none_or(is_utf8);
         } else {
-            // An encoding, or what a server may take for one.
+            // An encoding, or a header that a server may take for one.
             is_plain = false;
         }
     }
@@ -211,8 +211,7 @@ fn is_model(headers: &str) -> Result<bool, Malformed> {
     if is_file || !is_plain { Err(Malformed::NotAString) } else { Ok(true) }
 }
 
-/// The first word of a header's value, and its parameters. None of one that could be read in two ways: with escapes, with RFC 5987's encoding,
-/// or not well formed.
+/// The first word of a header's value, and its parameters. None if it is ambiguous: with escapes, with RFC 5987's encoding, or malformed.
 fn header_value(value: &str) -> Option<(&str, Vec<(&str, &str)>)> {
     let (word, mut rest) = value.split_once(';').unwrap_or((value, ""));
     let mut parameters = Vec::new();
@@ -235,14 +234,14 @@ fn header_value(value: &str) -> Option<(&str, Vec<(&str, &str)>)> {
     Some((word.trim_matches([' ', '\t']), parameters))
 }
 
-/// A parameter, which may be there once.
+/// A parameter, which may occur once.
 fn only<'v>(parameters: &[(&'v str, &'v str)], key: &str) -> Result<Option<&'v str>, Malformed> {
     let mut found = parameters.iter().filter(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| *value);
     let first = found.next();
     if found.next().is_some() { Err(Malformed::Form) } else { Ok(first) }
 }
 
-/// Where a text that begins with a line's end is.
+/// The position of a text that starts with a line end.
 fn find(bytes: &[u8], text: &[u8]) -> Option<usize> {
     let mut from = 0;
     loop {

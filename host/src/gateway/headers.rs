@@ -1,5 +1,4 @@
-//! What of a message's headers passes the gateway: nothing that concerns one connection alone, and nothing that two servers could read in two
-//! ways.
+//! Filters the headers that pass the gateway: none that belong to only one connection, and none that two servers could parse differently.
 
 use super::error::GatewayError;
 use http::{
@@ -10,10 +9,10 @@ use http::{
     },
 };
 
-/// The longest path with its query, in bytes.
+/// The maximum length of a path with its query, in bytes.
 const MAX_PATH: usize = 8192;
 
-/// What belongs to one connection, always.
+/// The headers that always belong to one connection.
 static HOP_BY_HOP: [HeaderName; 8] = [
     CONNECTION,
     HeaderName::from_static("keep-alive"),
@@ -25,10 +24,10 @@ static HOP_BY_HOP: [HeaderName; 8] = [
     UPGRADE,
 ];
 
-/// What a Connection header may not remove: the gateway or the backend relies on it.
+/// The headers that a Connection header may not remove: the gateway or the backend relies on them.
 static KEPT: [HeaderName; 4] = [AUTHORIZATION, HOST, CONTENT_LENGTH, http::header::CONTENT_TYPE];
 
-/// Refuses a request that another server could read in another way.
+/// Refuses a request that another server could parse differently.
 pub fn check(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) -> Result<(), GatewayError> {
     if matches!(*method, Method::CONNECT | Method::TRACE) {
         return Err(GatewayError::method(format!("The gateway doesn't serve {method}.")));
@@ -43,7 +42,7 @@ pub fn check(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) 
         (Some(host), None) if !is_host(host) => return Err(GatewayError::invalid("The Host header isn't valid.")),
         _ => {}
     }
-    // hyper has refused all but `chunked` at the end; a list could still hide another coding from the backend.
+    // hyper has refused all except `chunked` at the end; a list could still hide another coding from the backend.
     let mut codings = headers.get_all(TRANSFER_ENCODING).iter();
     if let Some(coding) = codings.next() {
         if codings.next().is_some() || !coding.as_bytes().eq_ignore_ascii_case(b"chunked") {
@@ -68,7 +67,7 @@ pub fn check(method: &Method, uri: &Uri, version: Version, headers: &HeaderMap) 
     Ok(())
 }
 
-/// Refuses a path that a backend could read in another way.
+/// Refuses a path that a backend could parse differently.
 pub fn check_path(path: &str) -> Result<(), GatewayError> {
     if !path.starts_with('/') || path.contains("//") || path.contains(['\\', ';']) || !path.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(GatewayError::invalid("The path isn't valid: use a path such as /v1/chat/completions."));
@@ -87,7 +86,7 @@ fn is_host(host: &HeaderValue) -> bool {
     !host.is_empty() && host.as_bytes().iter().all(|byte| is_allowed(*byte))
 }
 
-/// Removes what belongs to one connection.
+/// Removes the headers that belong to one connection.
 fn remove_hop_by_hop(headers: &mut HeaderMap) {
     let listed: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -101,7 +100,7 @@ fn remove_hop_by_hop(headers: &mut HeaderMap) {
     }
 }
 
-/// Makes a client's headers those of the request to a backend. The length is set by whoever sends the body.
+/// Converts a client's headers to those for a backend. The sender of the body sets the length.
 pub fn for_backend(headers: &mut HeaderMap, host: &HeaderValue, keeps_authorization: bool) {
     let takes_trailers = headers
         .get_all(TE)
@@ -112,7 +111,7 @@ pub fn for_backend(headers: &mut HeaderMap, host: &HeaderValue, keeps_authorizat
     headers.remove(CONTENT_LENGTH);
     headers.remove(EXPECT);
     headers.remove(http::header::TRAILER);
-    // What is used is counted in the answer, which must not be compressed for that.
+    // The tokens in the response are counted, so it must not be compressed.
     headers.remove(ACCEPT_ENCODING);
     if !keeps_authorization {
         headers.remove(AUTHORIZATION);
@@ -124,12 +123,12 @@ pub fn for_backend(headers: &mut HeaderMap, host: &HeaderValue, keeps_authorizat
     }
 }
 
-/// Makes a backend's headers those of the answer to a client.
+/// Converts a backend's headers to those for a client.
 pub fn for_client(headers: &mut HeaderMap) {
     remove_hop_by_hop(headers);
 }
 
-/// Whether a client takes server-sent events: it names them, rather than everything.
+/// Whether a client accepts server-sent events: it must name them explicitly.
 pub fn accepts_events(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(http::header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted
@@ -137,7 +136,7 @@ pub fn accepts_events(headers: &HeaderMap) -> bool {
         .any(|range| range.split(';').next().is_some_and(|media| media.trim().eq_ignore_ascii_case("text/event-stream")))
 }
 
-/// Whether an answer is a stream of server-sent events.
+/// Whether a response is a stream of server-sent events.
 pub fn is_events(headers: &HeaderMap) -> bool {
     let media = headers.get(http::header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     media.and_then(|value| value.split(';').next()).is_some_and(|media| media.trim().eq_ignore_ascii_case("text/event-stream"))

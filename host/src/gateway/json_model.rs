@@ -1,8 +1,8 @@
-//! Finds the model that a JSON body asks for while the body passes, in any chunks: nothing of the body is kept but the name.
+//! Finds the model in a JSON body as the body passes, in any chunks: only the name is buffered.
 //!
-//! The server behind reads the body by itself, and must find the same name: otherwise a caller could reach a model past the list of those
-//! allowed. So what servers read differently is refused: a name that is there twice or in capitals (Go ignores case), a byte order mark and
-//! UTF-16 (Python accepts both), and anything behind the object.
+//! The backend parses the body by itself, and must find the same name: otherwise a caller could reach a model that it may not use. So
+//! bodies that servers parse differently are refused: a name that occurs twice or in capitals (Go ignores case), a byte order mark and
+//! UTF-16 (Python accepts both), and anything after the object.
 
 use super::{MAX_DEPTH, MAX_MODEL, Malformed};
 use memchr::memchr2;
@@ -10,10 +10,10 @@ use memchr::memchr2;
 const MODEL: &[u8] = b"model";
 const STREAM: &[u8] = b"stream";
 
-/// As much of a key as distinguishes it from those above.
+/// The number of bytes of a key that distinguish it from those above.
 const KEY_BYTES: usize = STREAM.len() + 1;
 
-/// Where in the body a scan is.
+/// The state of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Before the object.
@@ -25,28 +25,28 @@ enum State {
     Key,
     Colon,
     Value,
-    /// In the string that names the model.
+    /// In the string with the model.
     Model,
-    /// In another string, within so many objects and arrays.
+    /// In another string, inside a number of objects and arrays.
     Text,
-    /// Behind a backslash in such a string.
+    /// After a backslash in such a string.
     TextEscape,
-    /// In a number or a word.
+    /// In a number or a literal.
     Scalar,
-    /// Within further objects and arrays.
+    /// Inside nested objects and arrays.
     Nested,
     AfterValue,
-    /// Behind the object.
+    /// After the object.
     End,
 }
 
-/// What an escape in a key or in the name has come to.
+/// The state of an escape in a key or in the name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Escape {
     #[default]
     None,
     Begun,
-    /// So many hexadecimal digits, and their value.
+    /// The number of hexadecimal digits, and their value.
     Digits(u8, u32),
 }
 
@@ -54,14 +54,14 @@ enum Escape {
 #[derive(Debug)]
 pub struct JsonModel {
     state: State,
-    /// The bytes that have passed.
+    /// The number of bytes that have passed.
     passed: u64,
-    /// The key that is being read, as far as it matters, or the name.
+    /// The start of the current key, or the name.
     text: Vec<u8>,
     escape: Escape,
-    /// The first half of a character that is written as two escapes.
+    /// The first half of a surrogate pair.
     surrogate: Option<u32>,
-    /// How many objects and arrays are open below the first, and which of them are objects: a bit each, the innermost last.
+    /// The number of open objects and arrays below the first, and which of them are objects: one bit each, the innermost last.
     depth: u32,
     objects: u128,
     is_model: bool,
@@ -94,16 +94,16 @@ impl JsonModel {
         self.model.as_deref()
     }
 
-    /// Whether a `stream` that is true has passed: its client takes events.
+    /// Whether a true `stream` has passed: the client accepts events.
     pub fn streams(&self) -> bool {
         self.streams
     }
 
-    /// Reads a chunk. After an error nothing more is to be read.
+    /// Scans a chunk. Don't continue after an error.
     pub fn read(&mut self, chunk: &[u8]) -> Result<(), Malformed> {
         let mut rest = chunk;
         while let Some((&byte, after)) = rest.split_first() {
-            // Prompts are long texts: what can't end one is passed over.
+            // Prompts are long texts: bytes that can't end one are skipped.
             let skipped = if self.state == State::Text { memchr2(b'"', b'\\', rest).unwrap_or(rest.len()) } else { 0 };
             if skipped > 0 {
                 self.passed += skipped as u64;
@@ -117,7 +117,7 @@ impl JsonModel {
         Ok(())
     }
 
-    /// Takes it that the body has ended.
+    /// Ends the scan at the end of the body.
     pub fn finish(self) -> Result<String, Malformed> {
         match self.state {
             State::Start => Err(Malformed::NotAnObject),
@@ -164,7 +164,7 @@ impl JsonModel {
             }
             (State::Value, b'0'..=b'9' | b'-' | b'a'..=b'z' | b'A'..=b'Z') => State::Scalar,
             (State::Nested, b'}' | b']') => self.close(byte == b'}')?,
-            // What is between the strings and brackets of inner values is for the server to judge.
+            // The backend checks the syntax between strings and brackets of nested values.
             (State::Nested, _) => State::Nested,
             _ => return Err(self.syntax()),
         };
@@ -189,7 +189,7 @@ impl JsonModel {
         Ok(if self.depth == 0 { State::AfterValue } else { State::Nested })
     }
 
-    /// In a key or in the name, whose escapes count.
+    /// In a key or in the name, where escapes matter.
     fn step_in_string(&mut self, byte: u8) -> Result<(), Malformed> {
         match (self.escape, byte) {
             (Escape::None, b'"') => return self.end_string(),
@@ -224,7 +224,7 @@ impl JsonModel {
         Ok(())
     }
 
-    /// Adds a character that is written as an escape, of which one half may be there already.
+    /// Adds an escaped character, which may be the second half of a surrogate pair.
     fn push_code(&mut self, value: u32) -> Result<(), Malformed> {
         let code = match (self.surrogate.take(), value) {
             (Some(first), 0xDC00..=0xDFFF) => 0x1_0000 + ((first - 0xD800) << 10) + (value - 0xDC00),
@@ -240,7 +240,7 @@ impl JsonModel {
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<(), Malformed> {
-        // Half a character alone is none.
+        // Half a surrogate pair isn't a character.
         if self.surrogate.is_some() {
             return Err(self.syntax());
         }
@@ -286,7 +286,7 @@ mod tests {
     use proptest::{prelude::*, sample::Index};
     use serde_json::{Value, json};
 
-    /// What is found in a body that comes in chunks of so many bytes.
+    /// The model that is found in a body with chunks of this size.
     fn scan(body: &[u8], size: usize) -> Result<String, Malformed> {
         let mut scan = JsonModel::default();
         body.chunks(size.max(1)).try_for_each(|chunk| scan.read(chunk))?;
@@ -423,7 +423,7 @@ mod tests {
             prop_assert_eq!(scan(body.as_bytes(), size), Ok(name), "{}", body);
         }
 
-        /// What is found in a damaged body is what a parser finds in it, if it finds anything: never another name.
+        /// A damaged body is refused, or has the name that a parser finds in it: never another one.
         #[test]
         fn a_damaged_body_is_refused_or_read_as_a_parser_reads_it(
             value in value(),

@@ -1,4 +1,4 @@
-//! Keys and quotas from a folder, as a mounted Secret has them: read again whenever it changes.
+//! Keys and quotas from a folder, such as a mounted Secret: read again after each change.
 
 use super::{callers::Keys, quota::Quotas};
 use crate::source::file;
@@ -10,10 +10,10 @@ use std::{
     sync::Arc,
 };
 
-/// The largest file of keys. A Secret may have 1 MiB.
+/// The maximum size of a file. A Secret may have 1 MiB.
 const MAX_FILE: u64 = 1 << 20;
 
-/// How many files are read.
+/// The maximum number of files.
 const MAX_FILES: usize = 256;
 
 /// Reads all files of the folder whose names end with .yaml, .yml or .json.
@@ -25,7 +25,7 @@ pub fn read(folder: &Path) -> Result<Keys, String> {
         let path = entry.map_err(|error| wrong(folder, error))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let is_keys = path.extension().is_some_and(|extension| ["yaml", "yml", "json"].iter().any(|known| extension == *known));
-        // A mounted Secret has its files behind links, and folders that begin with dots.
+        // A mounted Secret has its files behind links, and folders whose names begin with dots.
         if name.starts_with('.') || !is_keys {
             continue;
         }
@@ -40,9 +40,9 @@ pub fn read(folder: &Path) -> Result<Keys, String> {
     Keys::parse(files.iter().map(|(name, text)| (name.as_str(), text.as_str())))
 }
 
-/// Uses what is in the folder, and what will be. What can't be read leaves the keys in place that were read before.
+/// Uses the folder's keys, now and after each change. If they can't be read, the previous keys stay.
 pub fn keep(folder: PathBuf, keys: Arc<ArcSwap<Keys>>, quotas: Arc<Quotas>) -> io::Result<impl Future<Output = ()>> {
-    // It begins before the first look, so that nothing gets lost between them.
+    // Start to watch before the first read, so that no change is missed.
     let changes = file::watch(&folder)?;
     Ok(async move {
         let look = || {

@@ -1,43 +1,43 @@
-//! The gateway's limits: everything that a client, a model's author or a backend can make large or slow has one.
+//! The gateway's limits: everything that a client, a model's author or a backend can make large or slow is limited.
 
 use std::time::Duration;
 
 /// The gateway's limits. The defaults are in docs/gateway.md.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Connections of clients at once; further ones wait in the listener's backlog.
+    /// The maximum number of clients' connections; further ones wait in the listener's backlog.
     pub connections: usize,
-    /// Requests of one HTTP/2 connection at once.
+    /// The maximum number of concurrent requests of one HTTP/2 connection.
     pub streams: u32,
-    /// The bytes of a request's line and headers together.
+    /// The maximum size of a request's line and headers, in bytes.
     pub header_bytes: usize,
-    /// The bytes of a request's body.
+    /// The maximum size of a request's body, in bytes.
     pub body_bytes: u64,
-    /// The bytes of one request that are buffered before its model is known, or while it is held.
+    /// The maximum number of bytes of one request that are buffered before its model is known, or while it is held.
     pub buffered_bytes: usize,
-    /// The bytes of all requests that are buffered.
+    /// The maximum number of bytes that all requests have buffered.
     pub all_buffered_bytes: usize,
-    /// Requests that are held, of all models.
+    /// The maximum number of held requests, of all models.
     pub held: usize,
-    /// Requests of a model that are in flight at once; further ones are queued. 0 is any number.
+    /// The maximum number of requests of a model in flight; further ones are queued. 0 means no limit.
     pub concurrency: u64,
     /// How long a request is held.
     pub hold_timeout: Duration,
-    /// How often a held request gets a comment if its client accepts server-sent events.
+    /// The interval of comments to a held request whose client accepts server-sent events.
     pub comment_interval: Duration,
-    /// How long a request's headers may take.
+    /// The timeout of a request's headers.
     pub header_timeout: Duration,
     /// How long a client may pause within a body.
     pub body_timeout: Duration,
-    /// How long a client may leave what is sent to it unread.
+    /// How long a client may leave sent data unread.
     pub stall_timeout: Duration,
     /// How long a connection without a request stays open.
     pub idle_timeout: Duration,
-    /// How long connecting to a backend may take.
+    /// The timeout of connecting to a backend.
     pub connect_timeout: Duration,
-    /// How long a backend may take until its answer begins, and pause within it.
+    /// The maximum time until a backend's response begins, and of a pause within it.
     pub backend_timeout: Duration,
-    /// How long a request may take in all once it is sent to a backend.
+    /// The maximum duration of a request once it is sent to a backend.
     pub request_timeout: Duration,
 }
 

@@ -1,7 +1,7 @@
 //! The gateway in front of models: a reverse proxy that routes by the model in a request's body, and holds requests while a model wakes.
 //!
-//! `server` takes connections and `proxy` answers requests: `callers` and `quota` decide who may ask, `scan` finds the model, `catalog` and
-//! `model` when the request may go, and `backend` sends it.
+//! `server` accepts connections and `proxy` handles requests: `callers` and `quota` determine who may send requests, `scan` finds the
+//! model, `catalog` and `model` determine when the request may proceed, and `backend` sends it.
 
 pub mod address;
 pub mod backend;
@@ -29,19 +29,19 @@ pub mod usage;
 
 use thiserror::Error;
 
-/// The longest name of a model, in bytes.
+/// The maximum length of a model's name, in bytes.
 pub const MAX_MODEL: usize = 256;
 
-/// How deep objects and arrays may be nested.
+/// The maximum depth of nested objects and arrays.
 const MAX_DEPTH: u32 = 128;
 
-/// Why a body can't be routed. Each says what to change.
+/// Why a body can't be routed. Each message has the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
     /// It begins with something else.
     #[error("the body must be a JSON object in UTF-8")]
     NotAnObject,
-    /// At this byte, counted from 0.
+    /// A syntax error at this byte, counted from 0.
     #[error("the body isn't valid JSON: byte {0} isn't expected there")]
     Syntax(u64),
     /// It has ended within the object.
@@ -62,13 +62,13 @@ pub enum Malformed {
     /// There are two.
     #[error("the body has `model` twice: remove one of them")]
     Twice,
-    /// Some servers would take it for the model.
+    /// Some servers would treat the field as the model.
     #[error("the body has a field that differs from `model` by capitals alone: write it in lower case")]
     Capitals,
     /// It isn't a form, or its boundary isn't one.
     #[error("the Content-Type must be multipart/form-data with a boundary of at most 70 characters")]
     Boundary,
-    /// It isn't written as forms are.
+    /// Its syntax isn't that of a form.
     #[error(
         "the form isn't valid: each part needs one Content-Disposition with a plain `name`, and nothing may stand outside of the parts"
     )]

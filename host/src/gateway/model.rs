@@ -1,4 +1,4 @@
-//! What the gateway knows of a model while it runs: whether requests may go to it, those in flight, and those that wait, by priority.
+//! The gateway's state of a model: whether requests may go to it, those in flight, and those that wait, by priority.
 
 use super::{error::GatewayError, target::Target};
 use pointsman_core::allocation::{ObjectName, records::ModelActivity};
@@ -17,26 +17,26 @@ use std::{
 };
 use tokio::sync::{Notify, oneshot};
 
-/// Over how many seconds requests are counted for a rate.
+/// The number of seconds over which the request rate is measured.
 const RATE_SECONDS: u64 = 60;
 
 /// Whether requests may go to a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Gate {
-    /// They go there.
+    /// They go to this target.
     Open(Arc<Target>),
     /// They are held until it opens.
     Closed {
         /// [`Reservation::since`](pointsman_core::allocation::records::Reservation::since) of the draining, if it is one.
         drain: Option<u64>,
-        /// The answer to those whose time ends.
+        /// The response to held requests that time out.
         answer: GatewayError,
     },
-    /// They are answered so at once.
+    /// They get this response at once.
     Refused {
         /// As above.
         drain: Option<u64>,
-        /// The answer.
+        /// The response.
         answer: GatewayError,
     },
 }
@@ -55,21 +55,21 @@ pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What models have in common: how much they hold together, and whom they notify.
+/// The state that models share: their limits and their notifications.
 #[derive(Debug)]
 pub struct Shared {
-    /// How many requests may be in flight to one model; 0 is any number.
+    /// The maximum number of requests in flight to one model; 0 means no limit.
     concurrency: u64,
-    /// How many requests may be held, of all models.
+    /// The maximum number of held requests, of all models.
     max_held: usize,
     held: AtomicUsize,
     changed: AtomicBool,
-    /// Something that hosts wait for.
+    /// Notified about events that hosts wait for.
     urgent: Notify,
 }
 
 impl Shared {
-    /// With these limits.
+    /// Creates the state with these limits.
     pub fn new(concurrency: u64, max_held: usize) -> Self {
         Self { concurrency, max_held, held: AtomicUsize::new(0), changed: AtomicBool::new(true), urgent: Notify::new() }
     }
@@ -79,12 +79,12 @@ impl Shared {
         self.held.load(Ordering::Relaxed)
     }
 
-    /// Resolves when there is something that hosts wait for: a request for a model that sleeps, or the end of a draining.
+    /// Resolves when there is an event that hosts wait for: a request for a sleeping model, or the end of a draining.
     pub async fn urgent(&self) {
         self.urgent.notified().await;
     }
 
-    /// Whether anything has changed since this was asked last.
+    /// Returns whether anything has changed since the last call.
     pub fn take_changed(&self) -> bool {
         self.changed.swap(false, Ordering::Relaxed)
     }
@@ -97,7 +97,7 @@ impl Shared {
     }
 }
 
-/// Where in a queue a request is: more important ones first, and older ones first among them.
+/// The position of a request in a queue: by priority, then by age.
 type Place = (Reverse<i32>, u64);
 
 #[derive(Debug)]
@@ -113,7 +113,7 @@ struct State {
     queue: BTreeMap<Place, Waiter>,
     next: u64,
     last_request: Option<u64>,
-    /// How many requests came in each of the last seconds, by the second.
+    /// The number of requests in each of the last seconds, by second.
     arrivals: BTreeMap<u64, u32>,
 }
 
@@ -125,19 +125,19 @@ pub struct Model {
     shared: Arc<Shared>,
 }
 
-/// What becomes of a request.
+/// The decision on a request.
 #[derive(Debug)]
 pub enum Admission {
-    /// It goes to the backend.
+    /// It may go to the backend.
     Granted(InFlight),
     /// It waits.
     Queued(Waiting),
-    /// It is answered.
+    /// It gets an error response.
     Refused(GatewayError),
 }
 
 impl Model {
-    /// A model to which nothing goes yet.
+    /// Creates the state of a model without requests.
     pub fn new(key: ObjectName, shared: Arc<Shared>, gate: Gate) -> Self {
         let state = State { gate, in_flight: 0, queue: BTreeMap::new(), next: 0, last_request: None, arrivals: BTreeMap::new() };
         Self { key, state: Mutex::new(state), shared }
@@ -148,7 +148,7 @@ impl Model {
         &self.key
     }
 
-    /// Opens or closes it. Those that wait are let through or answered.
+    /// Opens or closes the gate. Waiting requests are admitted or get a response.
     pub fn set_gate(self: &Arc<Self>, gate: Gate) {
         let answered: Vec<(Waiter, GatewayError)> = {
             let mut state = locked(&self.state);
@@ -173,7 +173,7 @@ impl Model {
         self.grant();
     }
 
-    /// Takes a request.
+    /// Admits, queues or refuses a request.
     pub fn admit(self: &Arc<Self>, priority: i32) -> Admission {
         let mut state = locked(&self.state);
         let second = now();
@@ -212,7 +212,7 @@ impl Model {
         self.shared.concurrency == 0 || in_flight < self.shared.concurrency
     }
 
-    /// Lets through who waits, as far as there is room.
+    /// Admits waiting requests up to the limit.
     fn grant(self: &Arc<Self>) {
         loop {
             let (waiter, target) = {
@@ -227,7 +227,7 @@ impl Model {
                 self.shared.change(false);
                 (waiter, target)
             };
-            // Outside of the lock: who has gone gives it back, by taking the lock.
+            // Outside of the lock, because a client that is gone returns its slot, which takes the lock.
             waiter.grant.send(Ok(InFlight { model: Arc::clone(self), target })).ok();
         }
     }
@@ -237,12 +237,12 @@ impl Model {
         locked(&self.state).in_flight
     }
 
-    /// Requests that wait.
+    /// The number of waiting requests.
     pub fn queued(&self) -> usize {
         locked(&self.state).queue.len()
     }
 
-    /// Whether nothing is in flight, and nobody waits.
+    /// Whether no request is in flight or waits.
     pub fn is_idle(&self) -> bool {
         let state = locked(&self.state);
         state.in_flight == 0 && state.queue.is_empty()
@@ -253,7 +253,7 @@ impl Model {
         matches!(locked(&self.state).gate, Gate::Open(_))
     }
 
-    /// The answer to a request whose time to wait has ended.
+    /// The response to a request that has waited too long.
     fn late(&self) -> GatewayError {
         match &locked(&self.state).gate {
             Gate::Closed { answer, .. } | Gate::Refused { answer, .. } => answer.clone(),
@@ -264,14 +264,14 @@ impl Model {
         }
     }
 
-    /// What hosts learn of it; none if there is nothing.
+    /// The model's activity for hosts; none if there is nothing to report.
     pub fn activity(&self) -> Option<ModelActivity> {
         let state = locked(&self.state);
         let drained = state.gate.drain().filter(|_| state.in_flight == 0);
         if state.last_request.is_none() && drained.is_none() {
             return None;
         }
-        // Those that wait for room wait for nothing that hosts could do.
+        // Requests that wait for a slot wait for nothing that hosts could do.
         let waits = matches!(state.gate, Gate::Closed { .. });
         let oldest = state.queue.values().map(|waiter| waiter.since).min();
         let from = now().saturating_sub(RATE_SECONDS);
@@ -297,7 +297,7 @@ pub struct InFlight {
 }
 
 impl InFlight {
-    /// Where it goes.
+    /// The target of the request.
     pub fn target(&self) -> &Arc<Target> {
         &self.target
     }
@@ -308,7 +308,7 @@ impl Drop for InFlight {
         {
             let mut state = locked(&self.model.state);
             state.in_flight = state.in_flight.saturating_sub(1);
-            // A long answer keeps a model busy until its end.
+            // A long response keeps a model busy until its end.
             state.last_request = Some(now());
             let drained = state.in_flight == 0 && state.gate.drain().is_some();
             self.model.shared.change(drained);
@@ -317,7 +317,7 @@ impl Drop for InFlight {
     }
 }
 
-/// A request in the queue. It leaves when this is dropped.
+/// A request in the queue. Dropping it removes it.
 #[derive(Debug)]
 pub struct Waiting {
     model: Arc<Model>,
@@ -326,7 +326,7 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Waits until it is let through or answered.
+    /// Waits until the request is admitted or refused.
     pub async fn granted(&mut self) -> Result<InFlight, GatewayError> {
         poll_fn(|context| self.poll(context)).await
     }
@@ -335,7 +335,7 @@ impl Waiting {
         Pin::new(&mut self.granted).poll(context).map(|granted| granted.unwrap_or_else(|_| Err(self.model.late())))
     }
 
-    /// The answer if it has waited for too long.
+    /// The response if it has waited too long.
     pub fn late(&self) -> GatewayError {
         self.model.late()
     }

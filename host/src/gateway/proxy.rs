@@ -1,4 +1,4 @@
-//! What becomes of a request: who asks, for which model, when it may go, and where it goes.
+//! Handles a request: identifies the caller, finds the model, waits until the request may proceed, and forwards it.
 
 use super::{
     backend::{Answer, Backends},
@@ -36,63 +36,63 @@ use std::{
 };
 use tokio::time::{interval_at, sleep};
 
-/// How important a request is: a whole number, and more is more important.
+/// The priority of a request: a whole number; a larger one is more important.
 pub const PRIORITY: HeaderName = HeaderName::from_static("x-pointsman-priority");
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The longest number of a client's for its request.
+/// The maximum length of a client's request ID.
 const MAX_REQUEST_ID: usize = 128;
 
-/// How much of an answer is read that isn't the stream of events which its client was promised.
+/// The maximum size of a response that is read if the client was promised a stream of events and the response isn't one.
 const MAX_EVENT_ERROR: usize = 64 << 10;
 
-/// The paths that are served unless others are configured.
+/// The paths that are served by default.
 pub const PATHS: [&str; 8] = ["/v1/", "/v2/", "/rerank", "/score", "/classify", "/pooling", "/tokenize", "/detokenize"];
 
-/// Paths of vLLM's that change the server for everybody, below one that is served.
+/// Paths of vLLM that change the server for everybody, below a served one.
 const NOT_SERVED: [&str; 2] = ["/v1/load_lora_adapter", "/v1/unload_lora_adapter"];
 
 /// The proxy.
 #[derive(Debug)]
 pub struct Proxy {
-    /// Which models there are.
+    /// The available models.
     pub models: Arc<Models>,
-    /// The connections to them.
+    /// The connections to backends.
     pub backends: Arc<Backends>,
-    /// What is counted.
+    /// The metrics.
     pub counts: Arc<GatewayCounts>,
-    /// What all requests have buffered.
+    /// The bytes that all requests have buffered.
     pub buffered: Buffered,
     /// The limits.
     pub limits: Arc<Limits>,
-    /// The answers that have begun.
+    /// The responses that have begun.
     pub flights: Flights,
     rules: Rules,
-    /// Distinguishes the numbers of this process' requests from those of others.
+    /// Distinguishes this process' request IDs from others'.
     seed: u64,
     next: AtomicU64,
 }
 
-/// Who may ask for what.
+/// The rules of access.
 #[derive(Debug)]
 pub struct Rules {
-    /// How callers are known.
+    /// Identifies callers.
     pub authentication: Authentication,
-    /// What they may use.
+    /// The callers' quotas.
     pub quotas: Arc<Quotas>,
-    /// The paths that are served: one that ends with a slash with all below it.
+    /// The served paths: one that ends with a slash includes everything below it.
     pub paths: Vec<String>,
 }
 
 impl Proxy {
-    /// A proxy for these models.
+    /// Creates a proxy for these models.
     pub fn new(models: Arc<Models>, backends: Arc<Backends>, rules: Rules, limits: Arc<Limits>) -> Self {
         let (counts, buffered, flights) = (Arc::default(), Buffered::default(), Flights::default());
         Self { models, backends, counts, buffered, limits, flights, rules, seed: seed(), next: AtomicU64::new(0) }
     }
 
-    /// Answers a request.
+    /// Handles a request.
     pub async fn handle(self: Arc<Self>, request: Request<Incoming>, client: SocketAddr) -> Response<ResponseBody> {
         let (mut parts, incoming) = request.into_parts();
         let id = self.request_id(&parts.headers);
@@ -145,7 +145,7 @@ impl Proxy {
         let serving = Arc::clone(&self).serve(parts, body, entry, priority, record, Arc::clone(&waits));
         let mut serving = Box::pin(serving);
         let comment = async {
-            // Whether it waits is known since it was begun. Most don't, and need no timer.
+            // Whether it waits is known once it was begun. Most requests don't, and need no timer.
             if waits.load(Ordering::Relaxed) { sleep(self.limits.comment_interval).await } else { pending().await }
         };
         tokio::select! {
@@ -172,7 +172,7 @@ impl Proxy {
         with_id(response)
     }
 
-    /// Which model a request is for, or the answer to one that needs none.
+    /// Finds the model of a request, or responds to one that needs none.
     async fn decide(&self, parts: &Parts, body: &mut RequestBody, record: &mut Record) -> Result<Decided, GatewayError> {
         headers::check(&parts.method, &parts.uri, parts.version, &parts.headers)?;
         let caller = self.rules.authentication.caller(&parts.headers).await?;
@@ -185,7 +185,7 @@ impl Proxy {
         self.route(parts, body, &caller).await
     }
 
-    /// The answer to a question for models; none if it is another one.
+    /// The response to a request for models; none if it is another request.
     fn list(&self, parts: &Parts, caller: &Caller) -> Option<Result<String, GatewayError>> {
         let rest = parts.uri.path().strip_prefix("/v1/models")?;
         let name = match rest {
@@ -226,7 +226,7 @@ impl Proxy {
         Ok(())
     }
 
-    /// The model that a request is for, and how important it is.
+    /// The model and the priority of a request.
     async fn route(&self, parts: &Parts, body: &mut RequestBody, caller: &Caller) -> Result<Decided, GatewayError> {
         let priority = match parts.headers.get(PRIORITY) {
             None => caller.priority,
@@ -251,7 +251,7 @@ impl Proxy {
         entry.map(|entry| Decided::Routed(Arc::clone(entry), priority)).ok_or_else(|| GatewayError::model_not_found(&name))
     }
 
-    /// Holds a request until it may go, sends it, and passes the answer on.
+    /// Holds a request until it may proceed, sends it, and forwards the response.
     async fn serve(
         self: Arc<Self>,
         parts: Parts,
@@ -280,7 +280,7 @@ impl Proxy {
             Ok(Answer { response, connection }) => {
                 let (mut parts, incoming) = response.into_parts();
                 headers::for_client(&mut parts.headers);
-                // A length beside chunks says nothing, and a client could take it for one.
+                // A length in addition to chunks is meaningless, and a client could trust it.
                 if incoming.size_hint().exact().is_none() {
                     parts.headers.remove(CONTENT_LENGTH);
                 }
@@ -328,7 +328,7 @@ impl Proxy {
             }
         };
         record.held = Some(since.elapsed());
-        // From now on the answer can come with its own status.
+        // From now on, the response can have its own status.
         waits.store(false, Ordering::Relaxed);
         granted
     }
@@ -346,19 +346,19 @@ impl Proxy {
     }
 }
 
-/// What is known once a request's model is.
+/// The decision on a request.
 enum Decided {
-    /// The answer, as JSON.
+    /// The response, as JSON.
     Answered(String),
-    /// The model, and how important the request is.
+    /// The model, and the priority of the request.
     Routed(Arc<Entry>, i32),
 }
 
-/// The number of a request, until it is in the answer.
+/// The ID of a request, until it is in the response.
 #[derive(Clone, Debug)]
 struct RequestId(HeaderValue);
 
-/// Reads the rest of a body that nobody needs, if its client sends it anyway.
+/// Reads the rest of an unused body, if its client sends it anyway.
 async fn discard(parts: &Parts, body: &mut RequestBody) {
     if parts.version < Version::HTTP_2 && !parts.headers.contains_key(EXPECT) {
         body.discard().await;
@@ -372,7 +372,7 @@ fn own_error(error: &GatewayError, mut record: Record) -> Response<ResponseBody>
     error.response().map(|bytes| ResponseBody::own(bytes, Some(record)))
 }
 
-/// A name in a path. What isn't escaped well stays as it is.
+/// A name in a path. Invalid escapes stay as they are.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();

@@ -1,4 +1,4 @@
-//! How much callers may use: requests and tokens in a minute, and tokens in a day, by key and by namespace. Each gateway counts for itself.
+//! The quotas of callers: requests and tokens per minute, and tokens per day, by key and by namespace. Each gateway counts for itself.
 
 use super::{callers::Caller, error::GatewayError, model::now};
 use pointsman_sandbox::sync::locked;
@@ -10,24 +10,24 @@ use std::{
 };
 use tokio::time::Instant;
 
-/// How many callers' use is remembered; those who have used nothing lately are forgotten first.
+/// The maximum number of callers whose usage is remembered; those without recent usage are forgotten first.
 const MAX_KNOWN: usize = 10_000;
 
 const DAY: u64 = 24 * 60 * 60;
 
-/// What one key or namespace may use; none is any amount.
+/// The quota of one key or namespace; none means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Quota {
-    /// Requests in a minute.
+    /// Requests per minute.
     pub requests_per_minute: Option<u32>,
-    /// Tokens in a minute, of requests and answers.
+    /// Tokens per minute, of requests and responses.
     pub tokens_per_minute: Option<u64>,
-    /// Tokens in a day, which begins at midnight UTC.
+    /// Tokens per day, which begins at midnight UTC.
     pub tokens_per_day: Option<u64>,
 }
 
-/// Fills with time, up to its size, and may be overdrawn: what a request uses is known after it.
+/// Refills over time, up to its size, and may be overdrawn: the usage of a request is known only after it.
 #[derive(Clone, Copy, Debug)]
 struct Bucket {
     left: f64,
@@ -44,7 +44,7 @@ impl Bucket {
         self.at = now;
     }
 
-    /// How long until so much is there.
+    /// The time until it has this amount.
     fn wait(&self, size: f64, wanted: f64) -> Option<Duration> {
         (self.left < wanted).then(|| Duration::from_secs_f64(((wanted - self.left) * 60.0 / size.max(f64::MIN_POSITIVE)).min(3600.0)))
     }
@@ -64,7 +64,7 @@ enum Who {
     Namespace(String),
 }
 
-/// The quotas, and what was used of them.
+/// The quotas, and their usage.
 #[derive(Debug, Default)]
 pub struct Quotas {
     namespaces: RwLock<BTreeMap<String, Quota>>,
@@ -77,7 +77,7 @@ fn size(quota: Option<u64>) -> f64 {
 }
 
 impl Quotas {
-    /// Sets the quotas of namespaces. What was used stays.
+    /// Sets the quotas of namespaces. The usage stays.
     pub fn set_namespaces(&self, quotas: BTreeMap<String, Quota>) {
         *self.namespaces.write().unwrap_or_else(std::sync::PoisonError::into_inner) = quotas;
     }
@@ -90,7 +90,7 @@ impl Quotas {
         of_key.into_iter().chain(of_namespace).collect()
     }
 
-    /// Takes a request, or answers when the next may come. It counts only if all quotas allow it.
+    /// Counts a request, or returns when the next one may come. It counts only if all quotas allow it.
     pub fn take(&self, caller: &Caller) -> Result<(), GatewayError> {
         let quotas = self.of_caller(caller);
         if quotas.is_empty() {
@@ -140,7 +140,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Counts what an answer has used.
+    /// Counts the tokens of a response.
     pub fn use_tokens(&self, caller: &Caller, tokens: u64) {
         let quotas = self.of_caller(caller);
         let mut used = locked(&self.used);

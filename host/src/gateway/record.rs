@@ -1,4 +1,4 @@
-//! What is logged and counted of a request, once it has ended.
+//! The log entry and metrics of a request, written when it ends.
 
 use super::{counts::GatewayCounts, quota::Quotas, usage::Tokens};
 use crate::gateway::callers::Caller;
@@ -10,19 +10,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The longest text of a client's that is logged, in bytes.
+/// The maximum length of a client's text in the log, in bytes.
 const MAX_TEXT: usize = 256;
 
-/// How a request has ended.
+/// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Its answer is complete.
+    /// Its response is complete.
     Complete,
-    /// The client has left.
+    /// The client has disconnected.
     ClientGone,
-    /// The backend's answer has ended too early.
+    /// The backend's response has ended too early.
     BackendFailed,
-    /// A limit of time has ended it.
+    /// A timeout has ended it.
     TimedOut,
 }
 
@@ -37,44 +37,44 @@ impl Outcome {
     }
 }
 
-/// A request, as it is logged. Dropping it logs it.
+/// The log record of a request. Dropping it writes it.
 #[derive(Debug)]
 pub struct Record {
     counts: Arc<GatewayCounts>,
     quotas: Arc<Quotas>,
     started: Instant,
-    /// Whose it is.
+    /// The client's address.
     pub client: String,
     /// As in the request line.
     pub method: String,
     /// Without its query, which may contain secrets.
     pub path: String,
-    /// The number that the backend gets as well.
+    /// The request ID, which the backend also gets.
     pub id: String,
-    /// Who asks.
+    /// The caller.
     pub caller: Option<Caller>,
-    /// One of the catalog.
+    /// The model, if it is in the catalog.
     pub model: Option<String>,
-    /// None while there is no answer.
+    /// None while there is no response.
     pub status: Option<u16>,
     /// The code of the gateway's own error.
     pub error: Option<&'static str>,
     /// How long it was held.
     pub held: Option<Duration>,
-    /// How long until its answer began.
+    /// The time until its response began.
     pub first_byte: Option<Duration>,
-    /// Bytes of its body.
+    /// The number of bytes of its body.
     pub received: Arc<AtomicU64>,
-    /// Bytes of its answer.
+    /// The number of bytes of its response.
     pub sent: u64,
-    /// What the answer has used, and whether it has said so.
+    /// The tokens of the response, and whether it has reported them.
     pub used: Option<(Option<Tokens>, bool)>,
-    /// How it has ended.
+    /// The outcome.
     pub outcome: Outcome,
 }
 
 impl Record {
-    /// Begins one.
+    /// Starts a record.
     pub fn new(counts: Arc<GatewayCounts>, quotas: Arc<Quotas>, client: String, method: &str, path: &str, id: String) -> Self {
         Self {
             counts,
@@ -97,7 +97,7 @@ impl Record {
         }
     }
 
-    /// How long it has taken until now.
+    /// The time since the start.
     pub fn elapsed(&self) -> Duration {
         self.started.elapsed()
     }
@@ -113,7 +113,7 @@ impl Drop for Record {
     fn drop(&mut self) {
         let elapsed = self.started.elapsed();
         let seconds = |time: Option<Duration>| time.map(|time| time.as_secs_f64());
-        // As nginx counts those whose client has left before an answer.
+        // nginx's status for a client that has disconnected before a response.
         let status = self.status.unwrap_or(499);
         self.counts.answered(self.model.as_deref(), status, elapsed.as_secs_f64(), seconds(self.first_byte), seconds(self.held));
         let caller = self.caller.as_ref().map_or("", |caller| caller.name.as_str());

@@ -1,4 +1,4 @@
-//! From a backend's name to addresses that the gateway may connect to.
+//! Resolves a backend's name to addresses that the gateway may connect to.
 
 use super::address;
 use std::{
@@ -9,10 +9,10 @@ use std::{
 };
 use tokio::{net::lookup_host, time::timeout};
 
-/// How many addresses of a name are tried.
+/// The maximum number of addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 16;
 
-/// A name that leads to an address without DNS, as curl's `--resolve`: HOST:PORT:ADDRESS[:PORT].
+/// A name that is resolved without DNS, like curl's `--resolve`: HOST:PORT:ADDRESS[:PORT].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Override {
     host: String,
@@ -44,21 +44,21 @@ impl FromStr for Override {
 /// Resolves names.
 #[derive(Clone, Debug, Default)]
 pub struct Resolver {
-    /// Names that lead elsewhere than DNS says.
+    /// Names that are resolved without DNS.
     pub overrides: Vec<Override>,
     /// Whether loopback addresses are allowed.
     pub allow_loopback: bool,
 }
 
 impl Resolver {
-    /// The addresses of a server, each of which is allowed.
+    /// The addresses of a server. All of them are allowed.
     pub async fn addresses(&self, host: &str, port: u16, within: Duration) -> io::Result<Vec<SocketAddr>> {
         let known = self.overrides.iter().find(|known| known.host == host && known.port == port).map(|known| known.address);
         let known = known.or_else(|| Some(SocketAddr::new(host.parse().ok()?, port)));
         let found: Vec<SocketAddr> = if let Some(known) = known {
             vec![known]
         } else {
-            // With the dot no search domain of the gateway's pod is tried.
+            // The dot prevents the use of the pod's search domains.
             let found = timeout(within, lookup_host((format!("{host}."), port))).await;
             let found = found.map_err(|_| io::Error::new(io::ErrorKind::TimedOut, "DNS doesn't answer"))?;
             found.map_err(|error| io::Error::new(error.kind(), format!("its name can't be resolved: {error}")))?.collect()

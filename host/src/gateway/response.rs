@@ -1,4 +1,4 @@
-//! The body of an answer on its way to a client: the gateway's own, or a backend's, which holds the request in flight until it has ended.
+//! The body of a response to a client: the gateway's own, or a backend's, which keeps the request in flight until it has ended.
 
 use super::{
     backend::{Backends, Connection},
@@ -20,13 +20,13 @@ use std::{
 };
 use tokio::time::{Instant, Interval};
 
-/// What a client that waits gets from time to time: a comment, which clients of server-sent events pass over.
+/// A waiting client gets this comment from time to time, which clients of server-sent events ignore.
 const COMMENT: &[u8] = b": waiting for the model\n\n";
 
-/// Why an answer has ended before its end.
+/// Why a response has ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum ResponseError {
-    /// The backend's answer isn't complete.
+    /// The backend's response isn't complete.
     #[error("the backend's answer has ended too early: {0}")]
     Backend(#[from] hyper::Error),
     /// It takes too long.
@@ -34,10 +34,10 @@ pub enum ResponseError {
     TimedOut,
 }
 
-/// Holds something until the answer has ended.
+/// Holds a value until the response has ended.
 pub type Guard = Box<dyn Send + Sync>;
 
-/// The body of an answer.
+/// The body of a response.
 pub struct ResponseBody {
     kind: Kind,
     guard: Option<Guard>,
@@ -56,22 +56,22 @@ impl fmt::Debug for ResponseBody {
 }
 
 impl ResponseBody {
-    /// The gateway's own answer.
+    /// The gateway's own response.
     pub fn own(bytes: Bytes, record: Option<Record>) -> Self {
         Self { kind: Kind::Own(Some(bytes), record.map(Box::new)), guard: None }
     }
 
-    /// A backend's answer.
+    /// A backend's response.
     pub fn proxied(flight: Arc<Flight>) -> Self {
         Self { kind: Kind::Proxied(flight), guard: None }
     }
 
-    /// An answer that isn't there yet: comments until it is. What comes then is a stream of events, or an error as JSON.
+    /// A response that isn't there yet: comments until it is. Then it is a stream of events, or an error as JSON.
     pub fn held(answer: BoxFuture<'static, Result<ResponseBody, String>>, comments: Interval) -> Self {
         Self { kind: Kind::Held(Box::new(Held { answer: Some(answer), comments, body: None })), guard: None }
     }
 
-    /// Holds something until it has ended.
+    /// Holds a value until it has ended.
     pub fn hold(&mut self, guard: Guard) {
         self.guard = Some(guard);
     }
@@ -100,7 +100,7 @@ impl Held {
             }
             Poll::Pending => {
                 ready!(self.comments.poll_tick(context));
-                // It is asked again at once, and then waits for the next tick.
+                // It is polled again at once, and then waits for the next tick.
                 Poll::Ready(Some(Ok(Frame::data(Bytes::from_static(COMMENT)))))
             }
         }
@@ -144,7 +144,7 @@ impl Body for ResponseBody {
 impl Drop for ResponseBody {
     fn drop(&mut self) {
         match &mut self.kind {
-            // Nothing of an answer without a body is asked for.
+            // The body of an empty response is never polled.
             Kind::Own(bytes, Some(record)) if bytes.as_ref().is_none_or(Bytes::is_empty) => record.outcome = Outcome::Complete,
             Kind::Proxied(flight) => flight.leave(),
             Kind::Own(..) | Kind::Held(_) => {}
@@ -152,7 +152,7 @@ impl Drop for ResponseBody {
     }
 }
 
-/// Whom an answer waits for.
+/// Whom a response waits for.
 #[derive(Clone, Copy, Debug)]
 enum Waits {
     Backend(Instant),
@@ -180,7 +180,7 @@ impl FlightState {
     }
 }
 
-/// A request in flight whose answer has begun.
+/// A request in flight whose response has begun.
 #[derive(Debug)]
 pub struct Flight {
     state: Mutex<FlightState>,
@@ -188,18 +188,18 @@ pub struct Flight {
     waker: AtomicWaker,
 }
 
-/// What a flight is made of.
+/// The parts of a flight.
 #[derive(Debug)]
 pub struct Begun {
-    /// What comes from the backend.
+    /// The backend's response.
     pub incoming: Incoming,
-    /// On this connection.
+    /// Its connection.
     pub connection: Connection,
-    /// Until it has ended.
+    /// Kept until the response has ended.
     pub in_flight: InFlight,
     /// Logged at the end.
     pub record: Record,
-    /// What counts its tokens, if they count.
+    /// Counts its tokens, if they matter.
     pub usage: Option<UsageScan>,
 }
 
@@ -250,14 +250,14 @@ impl Flight {
         locked(&self.state).incoming.as_ref().map(Body::size_hint).unwrap_or_default()
     }
 
-    /// Nobody reads it any more: a body whose length is known is left at its end, before it says so.
+    /// The client no longer reads it. A body of known length is dropped after its last byte, without a poll for the end.
     fn leave(&self) {
         let mut state = locked(&self.state);
         let is_complete = state.incoming.as_ref().is_some_and(Body::is_end_stream);
         self.finish(&mut state, if is_complete { Outcome::Complete } else { Outcome::ClientGone });
     }
 
-    /// Gives up all that it holds. Only the first end counts.
+    /// Releases everything. Only the first outcome is recorded.
     fn finish(&self, state: &mut FlightState, outcome: Outcome) {
         state.incoming = None;
         if let Some(connection) = state.connection.take()
@@ -272,7 +272,7 @@ impl Flight {
         state.in_flight = None;
     }
 
-    /// Ends it if it has taken too long.
+    /// Ends it if it has exceeded a time limit.
     fn check(&self, limits: &Limits, now: Instant) {
         let mut state = locked(&self.state);
         let late = |since: Instant, limit: Duration| now.saturating_duration_since(since) > limit;
@@ -290,13 +290,13 @@ impl Flight {
     }
 }
 
-/// All answers that have begun, for their limits of time. A client that reads nothing never asks for the next part of an answer, so somebody
-/// else must end it.
+/// All responses that have begun, with their time limits. A client that reads nothing never polls for the next part of a response, so
+/// another task must end it.
 #[derive(Debug, Default)]
 pub struct Flights(Mutex<Vec<Weak<Flight>>>);
 
 impl Flights {
-    /// Begins one.
+    /// Starts a flight.
     pub fn begin(&self, begun: Begun, backends: Arc<Backends>) -> Arc<Flight> {
         let now = Instant::now();
         let Begun { incoming, connection, in_flight, record, usage } = begun;
@@ -315,7 +315,7 @@ impl Flights {
         flight
     }
 
-    /// Ends those that have taken too long.
+    /// Ends those that have exceeded a time limit.
     pub fn sweep(&self, limits: &Limits) {
         let now = Instant::now();
         let current: Vec<Arc<Flight>> = {
@@ -329,7 +329,7 @@ impl Flights {
     }
 }
 
-/// The error of an answer that should have been a stream of events, as JSON in one line.
+/// The error of a response that should have been a stream of events, as JSON in one line.
 pub fn event_error(status: u16, body: &[u8]) -> String {
     let read: Option<serde_json::Value> = serde_json::from_slice(body).ok();
     match read.filter(|value| value.get("error").is_some_and(|error| !error.is_null())) {

@@ -1,4 +1,4 @@
-//! The scan of a body for its model, in the form that its Content-Type names.
+//! Scans a body for its model, in the format of its Content-Type.
 
 use super::{Malformed, form_model::FormModel, json_model::JsonModel};
 
@@ -12,7 +12,7 @@ pub enum Scan {
 }
 
 impl Scan {
-    /// Begins one. A body without a Content-Type is taken for JSON, as servers take it.
+    /// Starts a scan. A body without a Content-Type is parsed as JSON, like in servers.
     pub fn new(content_type: Option<&str>) -> Result<Self, Malformed> {
         let media = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
         if media.len() >= 10 && media.is_char_boundary(10) && media[..10].eq_ignore_ascii_case("multipart/") {
@@ -21,7 +21,7 @@ impl Scan {
         Ok(Self::Json(JsonModel::default()))
     }
 
-    /// Reads a chunk.
+    /// Scans a chunk.
     pub fn read(&mut self, chunk: &[u8]) -> Result<(), Malformed> {
         match self {
             Self::Json(scan) => scan.read(chunk),
@@ -37,7 +37,7 @@ impl Scan {
         }
     }
 
-    /// Whether the client has asked for a stream.
+    /// Whether the client has requested a stream.
     pub fn streams(&self) -> bool {
         match self {
             Self::Json(scan) => scan.streams(),
@@ -45,7 +45,7 @@ impl Scan {
         }
     }
 
-    /// Takes it that the body has ended.
+    /// Ends the scan at the end of the body.
     pub fn finish(self) -> Result<String, Malformed> {
         match self {
             Self::Json(scan) => scan.finish(),

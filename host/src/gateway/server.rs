@@ -1,4 +1,4 @@
-//! The clients' side: takes connections, speaks HTTP/1.1 and HTTP/2 on each, and ends those that nobody uses.
+//! The server for clients: accepts connections, speaks HTTP/1.1 and HTTP/2 on each, and closes idle ones.
 
 use super::{
     limits::Limits,
@@ -32,16 +32,16 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// How often connections and answers are checked for their limits of time.
+/// The interval of checks of connections and responses for their time limits.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How much of an answer is buffered for a client of HTTP/2, in bytes.
+/// The maximum number of bytes of a response that are buffered for a client of HTTP/2.
 const SEND_BUFFER: usize = 64 << 10;
 
-/// How long to wait after a connection couldn't be taken: mostly there are too many open files.
+/// The delay after a connection couldn't be accepted: usually there are too many open files.
 const ACCEPT_DELAY: Duration = Duration::from_millis(200);
 
-/// Serves clients until told to stop, and then until the last answer, or until the time for that has ended.
+/// Serves clients until `stop`, and then until the last response or the end of the grace period.
 pub async fn serve(
     proxy: Arc<Proxy>,
     listener: TcpListener,
@@ -105,7 +105,7 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>) -> io::Result<(
 }
 
 async fn connection(proxy: Arc<Proxy>, stream: TcpStream, tls: Option<TlsAcceptor>, client: SocketAddr, stopped: watch::Receiver<bool>) {
-    // Parts of an answer are small, and each is waited for.
+    // Parts of a response are small, and the client waits for each.
     stream.set_nodelay(true).ok();
     match tls {
         None => speak(proxy, stream, client, stopped).await,
@@ -127,7 +127,7 @@ async fn speak(
     let progress = Arc::new(Progress::new());
     let io = TokioIo::new(Watched { stream, progress: Arc::clone(&progress) });
     let mut builder = Builder::new(TokioExecutor::new());
-    // What `Progress` counts limits heads and idle connections, without a timer for each request.
+    // `Progress` limits heads and idle connections, without a timer for each request.
     builder.http1().timer(TokioTimer::new()).header_read_timeout(None).max_buf_size(limits.header_bytes.max(8192));
     builder
         .http2()
@@ -171,14 +171,15 @@ async fn speak(
     }
 }
 
-/// What happens on a connection. Times are in milliseconds since it began.
+/// The activity on a connection. Times are in milliseconds since its start.
 #[derive(Debug)]
 struct Progress {
     began: Instant,
     last: AtomicU64,
     /// Since when nothing can be written; 0 if something can.
     blocked: AtomicU64,
-    /// Since when a request has been coming whose head isn't complete; 0 if there is none. Only in HTTP/1: in HTTP/2 other things come too.
+    /// Since when the incomplete head of a request has been arriving; 0 if there is none. Only in HTTP/1: in HTTP/2, other frames also
+    /// arrive.
     begun: AtomicU64,
     http2: AtomicBool,
     active: AtomicUsize,
@@ -196,7 +197,7 @@ impl Progress {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX).max(1)
     }
 
-    /// Whether nobody uses it, or its client reads nothing.
+    /// Whether it is idle for too long, or its client reads nothing.
     fn is_over(&self, limits: &Limits) -> bool {
         let now = self.now();
         let late = |since: u64, limit: Duration| u128::from(now.saturating_sub(since)) > limit.as_millis();
@@ -218,7 +219,7 @@ impl Progress {
     }
 }
 
-/// A request that is being answered on a connection.
+/// A request in progress on a connection.
 struct Active(Arc<Progress>);
 
 impl Active {
@@ -237,7 +238,7 @@ impl Drop for Active {
     }
 }
 
-/// A connection that notes what happens on it.
+/// A connection that records its activity.
 struct Watched<S> {
     stream: S,
     progress: Arc<Progress>,
@@ -261,7 +262,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             let now = self.progress.now();
             self.progress.last.store(now, Ordering::Relaxed);
             if self.progress.active.load(Ordering::Relaxed) == 0 {
-                // The time for a request's head doesn't begin again with each byte.
+                // The timeout of a request's head doesn't restart with each byte.
                 self.progress.begun.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed).ok();
             }
         }

@@ -1,36 +1,36 @@
-//! Where a model's requests go: its `backendUrl`, with names completed as its namespace means them.
+//! The target of a model's requests: its `backendUrl`, with a host name completed for its namespace.
 
 use http::{HeaderValue, Uri, uri::PathAndQuery};
 use std::net::IpAddr;
 
-/// The longest host name that DNS allows.
+/// The maximum length of a host name in DNS.
 const MAX_HOST: usize = 253;
 
-/// A server, by which connections are shared and failures are counted.
+/// A server, which identifies connections and failures.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// Whether it is spoken to over TLS.
+    /// Whether it uses TLS.
     pub tls: bool,
-    /// A complete name, or an address without brackets.
+    /// A fully qualified name, or an address without brackets.
     pub host: String,
     /// Its port.
     pub port: u16,
 }
 
-/// A server, and where on it a model is.
+/// A server, and a model's path on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The server.
     pub server: Server,
-    /// What the server is called in requests.
+    /// The Host header of requests.
     pub host: HeaderValue,
-    /// What comes before each path, without a slash at its end.
+    /// The prefix of each path, without a slash at its end.
     base: String,
 }
 
 impl Target {
-    /// Reads a `backendUrl`. A host without dots is a Service in the model's namespace, and one of two parts is NAME.NAMESPACE; a dot at the
-    /// end says that the name is complete.
+    /// Parses a `backendUrl`. A host without dots is a Service in the model's namespace, and one of two parts is NAME.NAMESPACE; a trailing
+    /// dot means that the name is fully qualified.
     pub fn parse(url: &str, namespace: &str, cluster_domain: &str) -> Result<Self, String> {
         let wrong = |what: &str| format!("spec.backendUrl {url:?} {what}");
         let uri: Uri = url.parse().map_err(|error| wrong(&format!("is not a URL ({error}): write one such as http://vllm-server:8000")))?;
@@ -53,7 +53,7 @@ impl Target {
             return Err(wrong("has no valid host"));
         }
         let default = if tls { 443 } else { 80 };
-        // The parser takes a port that is too large for none.
+        // The parser ignores a port that is too large.
         let given = uri.authority().and_then(|authority| authority.as_str().strip_prefix(uri.host()?)).unwrap_or_default();
         let port = match given.strip_prefix(':') {
             Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| wrong("has no valid port"))?,

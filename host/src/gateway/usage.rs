@@ -1,31 +1,31 @@
-//! Counts the tokens of an answer while it passes: the last `usage` in it, or as many as it has events.
+//! Counts the tokens of a response as it passes: from its last `usage`, or by its number of events.
 
 use memchr::{memchr, memchr2};
 use serde::Deserialize;
 
-/// The longest `usage` that is read, in bytes.
+/// The maximum size of a `usage` that is parsed, in bytes.
 const MAX_USAGE: usize = 4096;
 
 const KEY: &[u8] = b"\"usage\"";
 const EVENT: &[u8] = b"data:";
 
-/// Tokens.
+/// Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tokens {
-    /// Of what the client sent.
+    /// The tokens of the request.
     pub input: u64,
-    /// Of what the model has made.
+    /// The tokens of the response.
     pub output: u64,
 }
 
 impl Tokens {
-    /// All of them.
+    /// The sum of both.
     pub fn total(self) -> u64 {
         self.input.saturating_add(self.output)
     }
 }
 
-/// As servers write it: chat and completions by the first names, responses by the others.
+/// The names in servers' responses: the first ones in chat and completions, the others in responses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 #[allow(clippy::struct_field_names)] // They are the servers' names.
@@ -51,16 +51,16 @@ impl Usage {
 
 #[derive(Debug, Default)]
 enum State {
-    /// Looking for the key, of which so many bytes have come.
+    /// Searching for the key, with the number of its bytes that have arrived.
     #[default]
     Key,
-    /// Behind the key, before the colon or the object.
+    /// After the key, before the colon or the object.
     Before { colon: bool },
-    /// In the object: its depth, and whether in a string, behind a backslash.
+    /// In the object: its depth, and whether in a string, after a backslash.
     Inside { depth: u32, text: bool, escaped: bool },
 }
 
-/// Reads an answer. A key within a string has escaped quotes, and isn't taken for one.
+/// Scans a response. A key within a string has escaped quotes, and isn't mistaken for one.
 #[derive(Debug, Default)]
 pub struct UsageScan {
     state: State,
@@ -68,24 +68,24 @@ pub struct UsageScan {
     object: Vec<u8>,
     usage: Option<Tokens>,
     is_events: bool,
-    /// How much of the beginning of an event has come on this line; none if the line is another one.
+    /// The number of bytes of an event's start that have arrived on this line; none if the line is another one.
     event: Option<usize>,
     events: u64,
 }
 
 impl UsageScan {
-    /// Begins one, of server-sent events or of JSON.
+    /// Starts a scan, of server-sent events or of JSON.
     pub fn new(is_events: bool) -> Self {
         Self { is_events, event: Some(0), ..Self::default() }
     }
 
-    /// Reads a chunk.
+    /// Scans a chunk.
     pub fn read(&mut self, chunk: &[u8]) {
         let mut rest = chunk;
         while let Some((&byte, after)) = rest.split_first() {
             self.step(byte);
             rest = after;
-            // Answers are long texts: what can begin neither the key nor an event is passed over.
+            // Responses are long texts: bytes that can start neither the key nor an event are skipped.
             if matches!(self.state, State::Key) && self.matched == 0 {
                 let next = match (self.is_events, self.event) {
                     (false, _) => memchr(KEY[0], rest),
@@ -97,12 +97,12 @@ impl UsageScan {
         }
     }
 
-    /// What was found: an answer that says nothing about it has a token for each event but the last, which says that it is done.
+    /// The result: a response without `usage` has one token per event, except for the last one, which marks the end.
     pub fn tokens(&self) -> Option<Tokens> {
         self.usage.or_else(|| self.is_events.then(|| Tokens { input: 0, output: self.events.saturating_sub(1) }))
     }
 
-    /// Whether the answer has said it.
+    /// Whether the response has reported its tokens.
     pub fn is_reported(&self) -> bool {
         self.usage.is_some()
     }

@@ -1,18 +1,18 @@
-//! When a backend that fails is left in peace.
+//! The circuit breaker: a failing backend gets no requests for a while.
 
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// After how many failures in a row.
+/// The number of consecutive failures that opens it.
 const FAILURES: u32 = 5;
 
-/// For how long at first; each further failure doubles it.
+/// The first pause; each further failure doubles it.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// For how long at most.
+/// The maximum pause.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// The failures of a backend since it last answered.
+/// The failures of a backend since its last response.
 #[derive(Debug, Default)]
 pub(super) struct Breaker {
     failures: u32,
@@ -20,7 +20,8 @@ pub(super) struct Breaker {
 }
 
 impl Breaker {
-    /// Whether a request may try to connect; else how long none may. After a pause one may, and the others once it has succeeded.
+    /// Whether a request may connect; otherwise the remaining pause. After a pause, one request may try, and the others once it has
+    /// succeeded.
     pub(super) fn try_pass(&mut self, now: Instant, trial: Duration) -> Result<(), Duration> {
         match self.until {
             Some(until) if until > now => Err(until - now),

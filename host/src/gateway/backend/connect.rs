@@ -1,4 +1,4 @@
-//! A connection to a backend: to an address that was checked, and to no other.
+//! Connects to a backend, only at an address that was checked.
 
 use crate::gateway::{resolve::Resolver, target::Server};
 use std::{
@@ -19,7 +19,7 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
-/// Connects.
+/// Connects to backends.
 #[derive(Debug)]
 pub(super) struct Connector {
     pub(super) resolver: Resolver,

@@ -1,4 +1,4 @@
-//! Connections to backends: kept for the next request, made anew if none is left, and not at all while a backend fails.
+//! Connections to backends: reused if possible, otherwise opened, and none while a backend fails.
 
 mod breaker;
 mod connect;
@@ -30,13 +30,13 @@ use std::{
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, crypto::ring, pki_types::CertificateDer};
 
-/// How long to wait before each further attempt to connect: a Service lists a pod a moment after it is ready.
+/// The delays before further attempts to connect: a Service lists a pod a moment after it is ready.
 const RETRY_DELAYS: [Duration; 3] = [Duration::from_millis(100), Duration::from_millis(400), Duration::from_secs(1)];
 
-/// How many servers' failures are remembered.
+/// The maximum number of servers whose failures are remembered.
 const MAX_SERVERS: usize = 10_000;
 
-/// What is known of all backends.
+/// The state of all backends.
 #[derive(Debug)]
 pub struct Backends {
     connector: Connector,
@@ -46,39 +46,39 @@ pub struct Backends {
     retries: AtomicU64,
 }
 
-/// An answer that has begun, and the connection that it comes on.
+/// A response that has begun, and its connection.
 #[derive(Debug)]
 pub struct Answer {
-    /// The answer.
+    /// The response.
     pub response: Response<Incoming>,
-    /// To be given back once the answer has ended.
+    /// To be returned once the response has ended.
     pub connection: Connection,
 }
 
 impl Backends {
-    /// Connects by these rules. The TLS settings are for backends whose URL begins with https.
+    /// Creates the state with these settings. The TLS settings are for backends whose URL begins with https.
     pub fn new(resolver: Resolver, tls: Arc<ClientConfig>, limits: Arc<Limits>) -> Self {
         let connector = Connector { resolver, tls, within: limits.connect_timeout };
         Self { connector, pool: Pool::default(), breakers: Mutex::default(), limits, retries: AtomicU64::new(0) }
     }
 
-    /// Attempts to connect beyond the first.
+    /// The number of attempts to connect beyond the first.
     pub fn retries(&self) -> u64 {
         self.retries.load(Ordering::Relaxed)
     }
 
-    /// How many servers aren't connected to now because they fail.
+    /// The number of servers that get no connections now because they fail.
     pub fn broken(&self) -> usize {
         let now = Instant::now();
         locked(&self.breakers).values().filter(|breaker| breaker.is_broken(now)).count()
     }
 
-    /// Closes connections that nobody has used for a while.
+    /// Closes connections that have been idle for a while.
     pub fn sweep(&self) {
         self.pool.sweep();
     }
 
-    /// Sends a request, and waits until its answer begins. Nothing is sent twice: only a request of which no byte has left is tried again.
+    /// Sends a request, and waits until its response begins. Nothing is sent twice: a request is retried only if no byte of it was sent.
     pub async fn send(&self, target: &Target, mut request: Request<RequestBody>) -> Result<Answer, GatewayError> {
         let server = &target.server;
         let failure = request.body().failure();
@@ -106,13 +106,13 @@ impl Backends {
                     return Ok(Answer { response, connection });
                 }
                 Ok(Err(mut error)) => match error.take_message() {
-                    // The backend had closed it.
+                    // The backend had closed the connection.
                     Some(unsent) if is_kept => request = unsent,
                     _ => {
                         if let Some(own) = own() {
                             return Err(own);
                         }
-                        // It doesn't count as a failure of the server: one client's requests could then keep all others from it.
+                        // It doesn't count as a failure of the server, because one client's requests could then block all others.
                         tracing::debug!(?server, error = %error.error(), "a backend ended the connection before its answer");
                         let message = "The backend ended the connection before its answer began.";
                         return Err(GatewayError::backend_unavailable(message, None));
@@ -154,7 +154,7 @@ impl Backends {
         }
     }
 
-    /// How long nobody may connect to it, if so.
+    /// The remaining pause of a server, if it has one.
     fn try_pass(&self, server: &Server) -> Option<Duration> {
         let (now, trial) = (Instant::now(), self.limits.connect_timeout);
         locked(&self.breakers).get_mut(server).and_then(|breaker| breaker.try_pass(now, trial).err())
@@ -169,16 +169,16 @@ impl Backends {
         }
     }
 
-    /// Takes a connection back whose answer has ended.
+    /// Returns a connection whose response has ended.
     pub fn give_back(self: &Arc<Self>, connection: Connection) {
-        // Mostly it has seen the end of the answer by now.
+        // Usually it has read the end of the response by now.
         let Err(connection) = self.pool.try_give_back(connection) else { return };
         let backends = Arc::clone(self);
         tokio::spawn(async move { backends.pool.give_back(connection).await });
     }
 }
 
-/// The TLS settings for backends: they must show certificates of the system's CAs, or of these.
+/// The TLS settings for backends: their certificates must be signed by the system's CAs or by these.
 pub fn tls_settings(further: &[CertificateDer<'static>]) -> Result<ClientConfig, rustls::Error> {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -189,7 +189,7 @@ pub fn tls_settings(further: &[CertificateDer<'static>]) -> Result<ClientConfig,
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }
 
-/// What a client learns of a failure: the gateway's own refusals whole, of the network no more than the kind, for addresses aren't for clients.
+/// The reason of a failure for clients: complete if the gateway refused it, otherwise only the kind of network error, without addresses.
 fn reason(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::PermissionDenied if error.get_ref().is_some() => error.to_string(),

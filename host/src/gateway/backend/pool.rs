@@ -1,4 +1,4 @@
-//! Connections to backends that wait for another request.
+//! Idle connections to backends.
 
 use super::connect::Stream;
 use crate::gateway::{body::RequestBody, target::Server};
@@ -25,20 +25,20 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-/// How long one may wait. Uvicorn, below most model servers, closes a connection after 5 seconds, and a request that is just then on its way is
-/// lost.
+/// How long a connection may be idle. Uvicorn, in most model servers, closes a connection after 5 seconds, and a request that is just being
+/// sent is lost.
 const MAX_IDLE: Duration = Duration::from_secs(4);
 
-/// How many may wait, of one server.
+/// The maximum number of idle connections per server.
 const MAX_KEPT: usize = 64;
 
-/// How long the end of an answer may take until the connection can have another request.
+/// How long the end of a response may take until the connection is ready for another request.
 const READY_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The bytes of an answer's headers together.
+/// The maximum size of a response's headers, in bytes.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 
-/// How many headers an answer may have.
+/// The maximum number of headers in a response.
 const MAX_HEADERS: usize = 128;
 
 /// A connection to a server.
@@ -49,14 +49,14 @@ pub struct Connection {
     driver: Driver,
 }
 
-/// What reads and writes.
+/// Who drives the connection's I/O.
 #[derive(Debug)]
 enum Driver {
-    /// Whoever waits for the answer: to wake another task and be woken by it would take longer than the rest of a small request.
+    /// The caller that awaits the response: waking another task would take longer than the rest of a small request.
     Caller(Box<http1::Connection<TokioIo<Stream>, RequestBody>>),
-    /// A task, because an answer has begun before its request's body has ended: each goes on though the other doesn't.
+    /// A task, because a response has begun before its request's body has ended: each continues independently.
     Task,
-    /// It has ended.
+    /// The connection has ended.
     Nobody,
 }
 
@@ -88,7 +88,7 @@ impl Connection {
         .await
     }
 
-    /// Waits until it can have another request.
+    /// Waits until the connection is ready for another request.
     async fn ready(&mut self) -> Result<(), hyper::Error> {
         let Self { sender, driver, .. } = self;
         let mut ready = pin!(sender.ready());
@@ -99,17 +99,17 @@ impl Connection {
         .await
     }
 
-    /// Lets it go on without whoever waits for the answer.
+    /// Drives the connection in a task of its own.
     pub(super) fn detach(&mut self) {
         if let Driver::Caller(connection) = std::mem::replace(&mut self.driver, Driver::Task) {
             tokio::spawn(async { log(connection.await) });
         }
     }
 
-    /// The next part of an answer that comes on it.
+    /// The next part of the connection's response.
     pub fn poll_frame(&mut self, answer: &mut Incoming, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let mut answer = Pin::new(answer);
-        // It reads what was asked for, and nothing before.
+        // If nothing is buffered, drive the I/O and poll again: this request makes the connection read.
         match answer.as_mut().poll_frame(context) {
             Poll::Pending if matches!(self.driver, Driver::Caller(_)) => {
                 self.driver.drive(context);
@@ -119,7 +119,7 @@ impl Connection {
         }
     }
 
-    /// Whether it can have another request. Of one without a task nobody else notices that the server has closed it.
+    /// Whether it is ready for another request. Without a task, only this check notices that the server has closed it.
     fn is_usable(&mut self) -> bool {
         self.driver.drive(&mut Context::from_waker(Waker::noop()));
         self.sender.is_ready() && !self.sender.is_closed()
@@ -127,7 +127,7 @@ impl Connection {
 }
 
 impl Drop for Connection {
-    /// It ends as hyper ends connections, which a server hears of over TLS too.
+    /// Closes it as hyper does, which also notifies the server over TLS.
     fn drop(&mut self) {
         if Handle::try_current().is_ok() {
             self.detach();
@@ -147,12 +147,12 @@ impl Kept {
     }
 }
 
-/// All that wait.
+/// The idle connections.
 #[derive(Debug, Default)]
 pub(super) struct Pool(Mutex<HashMap<Server, Vec<Kept>>>);
 
 impl Pool {
-    /// The one that was used last.
+    /// Takes the connection that was used last.
     pub(super) fn take(&self, server: &Server) -> Option<Connection> {
         let mut kept = locked(&self.0);
         let of_server = kept.get_mut(server)?;
@@ -164,7 +164,7 @@ impl Pool {
         None
     }
 
-    /// Begins to speak HTTP.
+    /// Starts HTTP on a stream.
     pub(super) async fn open(&self, server: &Server, stream: Stream) -> Result<Connection, hyper::Error> {
         let mut builder = Builder::new();
         let builder = builder.max_buf_size(MAX_HEADER_BYTES).max_headers(MAX_HEADERS);
@@ -172,7 +172,7 @@ impl Pool {
         Ok(Connection { server: server.clone(), sender, driver: Driver::Caller(Box::new(connection)) })
     }
 
-    /// Takes one back that is ready for another request; else it is returned.
+    /// Takes a connection back if it is ready for another request; otherwise it is returned.
     pub(super) fn try_give_back(&self, mut connection: Connection) -> Result<(), Connection> {
         if !connection.is_usable() {
             return Err(connection);
@@ -181,7 +181,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes one back once it is ready for another request.
+    /// Takes a connection back once it is ready for another request.
     pub(super) async fn give_back(&self, mut connection: Connection) {
         let ready = timeout(READY_TIMEOUT, connection.ready()).await;
         if matches!(ready, Ok(Ok(()))) {

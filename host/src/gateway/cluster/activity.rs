@@ -1,4 +1,4 @@
-//! This gateway's ConfigMap, by which hosts learn what it has seen: written at once if they wait for it, else rarely.
+//! This gateway's ConfigMap, which reports its activity to hosts: written at once if they wait for it, otherwise rarely.
 
 use crate::{
     gateway::{
@@ -24,19 +24,19 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 /// The field manager of the ConfigMap.
 const FIELD_MANAGER: &str = "pointsman-gateway";
 
-/// Between two writes.
+/// The minimum interval between two writes.
 const MIN_INTERVAL: Duration = Duration::from_millis(500);
 
-/// Between two writes that nobody waits for.
+/// The minimum interval between two writes that no host waits for.
 const QUIET_INTERVAL: Duration = Duration::from_secs(2);
 
-/// After a write that has failed.
+/// The delay after a failed write.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long a write may take.
+/// The timeout of a write.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The largest text that is written. A ConfigMap may have 1 MiB.
+/// The maximum size of the text. A ConfigMap may have 1 MiB.
 const MAX_TEXT: usize = 900 << 10;
 
 /// The ConfigMap.
@@ -47,7 +47,7 @@ pub struct ActivityMap {
     models: Arc<Models>,
 }
 
-/// What all models have seen, in a text of limited length: those that matter least are left out first.
+/// The activity of all models, as a text of limited size: the least important models are left out first.
 fn text(models: &[Arc<Model>]) -> String {
     let mut all: Vec<(ObjectName, ModelActivity)> =
         models.iter().filter_map(|model| Some((model.key().clone(), model.activity()?))).collect();
@@ -66,7 +66,7 @@ fn text(models: &[Arc<Model>]) -> String {
 }
 
 impl ActivityMap {
-    /// Of a gateway of this name, in the hosts' namespace.
+    /// The ConfigMap of a gateway with this name, in the hosts' namespace.
     pub fn new(client: Client, host_namespace: &str, identity: &str, models: Arc<Models>) -> Result<Self, String> {
         if !is_name(identity) {
             return Err(format!("the identity {identity:?} can't be part of an object's name: use lower-case letters, digits, - and ."));
@@ -89,8 +89,8 @@ impl ActivityMap {
         }
     }
 
-    /// Writes it for the first time, however long that takes: hosts must know of this gateway before it reads the places of models, or a model
-    /// could be stopped while it answers here.
+    /// Writes it for the first time, with retries: hosts must know this gateway before it reads the reservations of models. Otherwise a
+    /// model could be stopped while it responds here.
     pub async fn register(&self) {
         let mut complaint = String::new();
         while let Err(error) = self.write().await {
@@ -102,7 +102,7 @@ impl ActivityMap {
         }
     }
 
-    /// Writes what changes until the process ends.
+    /// Writes changes until the process ends.
     pub async fn keep(&self) {
         let shared = Arc::clone(self.models.shared());
         let (mut last, mut is_failing) = (Instant::now(), false);
@@ -140,7 +140,7 @@ impl ActivityMap {
         }
     }
 
-    /// Deletes it: hosts wait for this gateway no longer.
+    /// Deletes it, so that hosts no longer wait for this gateway.
     pub async fn delete(&self) {
         let deleted = timeout(WRITE_TIMEOUT, self.api.delete(&self.name, &DeleteParams::default())).await;
         let error = match deleted {

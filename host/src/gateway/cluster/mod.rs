@@ -1,5 +1,5 @@
-//! What the gateway learns of the cluster and what the cluster learns of it: InferenceModels and their places become the catalog, and what this
-//! gateway has seen becomes its ConfigMap.
+//! The gateway's connection to the cluster: InferenceModels and their reservations become the catalog, and this gateway's activity becomes
+//! its ConfigMap.
 
 pub mod activity;
 pub mod review;

@@ -1,4 +1,4 @@
-//! Callers by tokens that the API server knows, such as those of ServiceAccounts.
+//! Identifies callers by tokens that the API server checks, such as those of ServiceAccounts.
 
 use crate::{
     gateway::callers::{Caller, Review},
@@ -9,7 +9,7 @@ use kube::{Api, Client, api::PostParams};
 use std::{sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// How long the API server may take.
+/// The timeout of the API server's check.
 const REVIEW_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Asks the API server for the owners of tokens, which must be for one of these audiences if there are any.
@@ -29,7 +29,7 @@ pub fn reviewer(client: Client, audiences: Vec<String>) -> Arc<Review> {
 
 fn caller(review: &TokenReview, audiences: Option<&[String]>) -> Option<Caller> {
     let status = review.status.as_ref().filter(|status| status.authenticated == Some(true))?;
-    // An authenticator that doesn't know audiences leaves them out, and would let any token pass.
+    // An authenticator without support for audiences leaves them out, and would accept any token.
     let is_for_us = audiences.is_none_or(|wanted| status.audiences.iter().flatten().any(|audience| wanted.contains(audience)));
     let name = status.user.as_ref()?.username.clone().filter(|name| !name.is_empty() && is_for_us)?;
     let namespace = name.strip_prefix("system:serviceaccount:").and_then(|rest| Some(rest.split_once(':')?.0.to_owned()));

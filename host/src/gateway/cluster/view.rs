@@ -1,4 +1,4 @@
-//! From InferenceModels and their places to the catalog: a pure function.
+//! Computes the catalog from InferenceModels and their reservations: a pure function.
 
 use crate::gateway::{
     catalog::{AllowList, Definition},
@@ -21,16 +21,16 @@ use std::{
 /// The annotation of a model with the namespaces whose callers may use it, separated by commas.
 pub const ALLOWED_NAMESPACES: &str = "pointsman.dev/allowed-namespaces";
 
-/// The annotation of a model with a selector of labels: callers of namespaces that have them may use it.
+/// The annotation of a model with a label selector of the namespaces whose callers may use it.
 pub const ALLOWED_SELECTOR: &str = "pointsman.dev/allowed-namespace-selector";
 
-/// After how many seconds another attempt is worth it while a model wakes.
+/// The number of seconds after which a client should retry while a model wakes.
 const WAKE_SECONDS: u64 = 30;
 
-/// The longest message of a condition that clients get, in bytes.
+/// The maximum length of a condition's message for clients, in bytes.
 const MAX_MESSAGE: usize = 2048;
 
-/// As much of an InferenceModel as matters here.
+/// The fields of an InferenceModel that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModelObject {
@@ -73,7 +73,7 @@ struct Condition {
 }
 
 impl ModelObject {
-    /// What keeps it from being used as its author means it.
+    /// The mistake in the model, if any.
     pub fn flaw(&self, key: &ObjectName, cluster_domain: &str) -> Option<String> {
         let Self { metadata, spec, .. } = self;
         let selector = metadata.annotations.get(ALLOWED_SELECTOR).filter(|text| parse_selector(text).is_none());
@@ -88,23 +88,23 @@ fn namespace(key: &ObjectName) -> &str {
     key.0.split_once('/').map_or("", |(namespace, _)| namespace)
 }
 
-/// What is known of the cluster.
+/// The known state of the cluster.
 #[derive(Clone, Debug, Default)]
 pub struct View {
     /// InferenceModels.
     pub models: BTreeMap<ObjectName, ModelObject>,
-    /// Places, by the names of their ConfigMaps.
+    /// Reservations, by name of their ConfigMap.
     pub places: BTreeMap<String, Reservations>,
     /// The labels of namespaces.
     pub namespaces: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl View {
-    /// The place of each model.
+    /// The reservation of each model.
     fn reservations(&self) -> BTreeMap<&ObjectName, &Reservation> {
         let mut all: BTreeMap<&ObjectName, &Reservation> = BTreeMap::new();
         for (key, reservation) in self.places.values().flatten() {
-            // A model that moves may have two for a moment: the newer counts, and a draining before all.
+            // A model that moves may have two for a moment: a draining one takes precedence, and otherwise the newer one.
             let rank = |reservation: &Reservation| (matches!(reservation.phase, Phase::Draining(_)), reservation.since);
             let known = all.entry(key).or_insert(reservation);
             if rank(reservation) > rank(known) {
@@ -114,7 +114,7 @@ impl View {
         all
     }
 
-    /// The models, and the drainings of those that were deleted.
+    /// The models, and the drainings of deleted ones.
     pub fn catalog(&self, cluster_domain: &str) -> (Vec<Definition>, BTreeMap<ObjectName, u64>) {
         let reservations = self.reservations();
         let definition = |(key, object): (&ObjectName, &ModelObject)| {
@@ -153,7 +153,7 @@ fn gate(key: &ObjectName, object: &ModelObject, reservation: Option<&Reservation
         return refused(GatewayError::backend_unavailable(message, None));
     };
     let is_awake = reservation.is_some_and(|reservation| reservation.phase == Phase::Admitted) && object.status.ready;
-    // One that has become external drains like any other: hosts wait for the answers that its pod still gives.
+    // A model that has become external drains like any other: hosts wait for its pod's last responses.
     let is_external = object.spec.container_image.is_empty() && drain.is_none();
     if is_external || is_awake {
         return Gate::Open(target);
@@ -161,7 +161,7 @@ fn gate(key: &ObjectName, object: &ModelObject, reservation: Option<&Reservation
     Gate::Closed { drain, answer: late(object) }
 }
 
-/// What keeps a model from waking, as its status has it.
+/// Why a model isn't awake, from its status.
 fn late(object: &ModelObject) -> GatewayError {
     let conditions = &object.status.conditions;
     let message = |condition: &Condition| {
@@ -183,7 +183,7 @@ fn late(object: &ModelObject) -> GatewayError {
     GatewayError::model_not_ready(message, Some(WAKE_SECONDS))
 }
 
-/// Who may use a model. A list that can't be read allows nobody.
+/// The callers that may use a model. An invalid list allows nobody.
 fn allowed(object: &ModelObject) -> AllowList {
     let annotations = &object.metadata.annotations;
     let namespaces = annotations.get(ALLOWED_NAMESPACES).map(|list| {
@@ -197,7 +197,7 @@ fn allowed(object: &ModelObject) -> AllowList {
     }
 }
 
-/// Reads a selector of labels as kubectl has it, without sets: `a=b,c!=d,e,!f`.
+/// Parses a label selector in kubectl's format, without sets: `a=b,c!=d,e,!f`.
 fn parse_selector(text: &str) -> Option<LabelSelector> {
     let is_label = |text: &str| !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-._/".contains(c));
     let mut requirements = Vec::new();
@@ -231,7 +231,7 @@ mod tests {
         ObjectName(format!("ml/{name}"))
     }
 
-    /// A view of one model `a`, with a place in this phase since 7.
+    /// A view of one model `a`, with a reservation in this phase since 7.
     fn view(spec: &Value, status: &Value, phase: Option<Phase>) -> View {
         let mut object = json!({"metadata": {"creationTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec, "status": status});
         object["spec"]["modelName"] = "a".into();

@@ -1,4 +1,4 @@
-//! The watches that fill the view, and the catalog that follows from it.
+//! The watches that fill the view, and the updates of the catalog.
 
 use super::view::{ModelObject, View};
 use crate::{gateway::catalog::Models, problem::sentence};
@@ -30,13 +30,13 @@ use std::{
 };
 use tokio::sync::watch;
 
-/// How many objects are listed at once.
+/// The number of objects per page of a list.
 const PAGE: u32 = 200;
 
-/// Of how many models what was logged is remembered.
+/// The maximum number of models whose logged problem is remembered.
 const MAX_COMPLAINTS: usize = 1000;
 
-/// What is watched.
+/// The watched kinds.
 const KINDS: [&str; 3] = ["InferenceModels", "reservations", "namespaces"];
 
 /// The watches of a gateway.
@@ -45,19 +45,19 @@ pub struct Watches {
     models: Arc<Models>,
     cluster_domain: String,
     view: Mutex<View>,
-    /// What was logged of each model, so that it is logged once.
+    /// The logged problem of each model, so that it is logged once.
     complaints: Mutex<BTreeMap<ObjectName, String>>,
-    /// Which kinds have been listed.
+    /// The kinds that have been listed.
     listed: watch::Sender<[bool; 3]>,
 }
 
 impl Watches {
-    /// Fills the catalog of these models.
+    /// Creates watches that fill the catalog of these models.
     pub fn new(models: Arc<Models>, cluster_domain: String) -> Self {
         Self { models, cluster_domain, view: Mutex::default(), complaints: Mutex::default(), listed: watch::Sender::new([false; 3]) }
     }
 
-    /// What hasn't been listed yet, or none. Until then no request can be answered rightly.
+    /// The kinds that aren't listed yet, or none. Until then no response would be reliable.
     pub fn obstacle(&self) -> Option<String> {
         let listed = *self.listed.borrow();
         let missing: Vec<&str> = KINDS.into_iter().zip(listed).filter(|(_, is_listed)| !is_listed).map(|(kind, _)| kind).collect();
@@ -69,7 +69,7 @@ impl Watches {
         _ = self.listed.subscribe().wait_for(|listed| listed.iter().all(|is_listed| *is_listed)).await;
     }
 
-    /// Watches until the process ends: models everywhere, places in the hosts' namespace, and namespaces if callers have any.
+    /// Watches until the process ends: models in all namespaces, reservations in the hosts' namespace, and namespaces if callers have any.
     pub async fn keep(&self, client: Client, host_namespace: &str, with_namespaces: bool) {
         let config = || watcher::Config::default().page_size(PAGE);
         let models: Api<DynamicObject> = Api::all_with(client.clone(), &INFERENCE_MODEL.api_resource());
@@ -134,7 +134,7 @@ impl Watches {
                     self.listed.send_modify(|listed| listed[kind] = true);
                 }
                 Ok(Event::Apply(object)) => {
-                    // What can't be read leaves in place what could.
+                    // An unreadable version leaves the previous one in place.
                     if let Some(value) = read(&object) {
                         locked(&self.view).part().insert(key(&object), value);
                     }
@@ -156,7 +156,7 @@ impl Watches {
         }
     }
 
-    /// Logs what is wrong with a model, unless it was logged already.
+    /// Logs the problem of a model, unless it was already logged.
     fn complain(&self, key: ObjectName, flaw: Option<String>) {
         let mut complaints = locked(&self.complaints);
         match flaw {
@@ -172,7 +172,7 @@ impl Watches {
         }
     }
 
-    /// Replaces the catalog, once everything that it depends on is known.
+    /// Replaces the catalog, once all of its inputs are known.
     fn update(&self) {
         if self.obstacle().is_some() {
             return;
@@ -184,7 +184,7 @@ impl Watches {
     }
 }
 
-/// A part of the view, by its keys and values.
+/// A part of the view, by its key and value types.
 trait Part<I, V> {
     fn part(&mut self) -> &mut BTreeMap<I, V>;
 }
