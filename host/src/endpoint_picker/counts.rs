@@ -1,5 +1,5 @@
-//! The picker's metrics, under upstream's names, so that its dashboards show them. Names in requests are chosen by clients: so many have series
-//! of their own, and further ones are counted together.
+//! The picker's metrics, with upstream's names, so that its dashboards work. Clients choose the names in requests: a limited number have
+//! their own series, and others are counted together.
 
 use super::{
     policy::ScoringPolicy,
@@ -28,28 +28,28 @@ use std::{
     time::Duration,
 };
 
-/// The upper bounds of the buckets of what a request takes, in seconds.
+/// The upper bounds of the buckets of a request's duration, in seconds.
 const SECONDS: [f64; 14] = [0.005, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0];
 
-/// The same of what a token takes.
+/// The upper bounds of the buckets of a token's duration, in seconds.
 const TOKEN_SECONDS: [f64; 12] = [0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.2, 0.5, 1.0];
 
-/// The same of what a decision takes.
+/// The upper bounds of the buckets of a decision's duration, in seconds.
 const DECISION_SECONDS: [f64; 12] = [0.000_01, 0.000_025, 0.000_05, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.1];
 
 /// The upper bounds of the buckets of sizes, in bytes or tokens.
 const SIZES: [f64; 12] = [1.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0, 262_144.0, 1_048_576.0, 4_194_304.0, 16_777_216.0];
 
-/// How many models, and how many of those who ask, have series of their own.
+/// The maximum number of models, and of flows, with their own series.
 const MAX_SERIES: usize = 500;
 
 type Labels<const N: usize> = [(&'static str, String); N];
 
-/// Whose request it is, as its series have it.
+/// The labels of a request's series.
 #[derive(Clone, Debug)]
 pub struct RequestLabels(Labels<4>);
 
-/// What is counted where it happens.
+/// The metrics that are counted as events happen.
 #[derive(Debug)]
 pub struct PickerCounts {
     requests: Family<Labels<4>, Counter>,
@@ -66,7 +66,7 @@ pub struct PickerCounts {
     decided: Histogram,
     policies: Family<Labels<3>, Histogram>,
     policy_failures: Family<Labels<2>, Counter>,
-    /// All of these by their reasons, for those who don't read the page.
+    /// The failures of policies by reason, for code that doesn't read the page.
     failures: Mutex<BTreeMap<&'static str, u64>>,
     prefix_share: Histogram,
     models: Mutex<BTreeSet<String>>,
@@ -100,22 +100,22 @@ impl Default for PickerCounts {
     }
 }
 
-/// What an answer has come to.
+/// The result of a response.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Answered {
-    /// Its status, if it has begun.
+    /// The status, if the response has begun.
     pub status: Option<u16>,
-    /// How long it took from the request's arrival to its end.
+    /// The time from the request's arrival to the end of the response.
     pub seconds: f64,
-    /// How long its first part took.
+    /// The time to the first part.
     pub first_token: Option<f64>,
-    /// How long each further token took.
+    /// The mean time per further token.
     pub further_token: Option<f64>,
-    /// The bytes of the request's body.
+    /// The size of the request's body, in bytes.
     pub request_bytes: usize,
-    /// Those of the answer's.
+    /// The size of the response's body, in bytes.
     pub response_bytes: usize,
-    /// The tokens.
+    /// The token counts.
     pub usage: Option<Usage>,
 }
 
@@ -125,7 +125,7 @@ fn number(count: u64) -> f64 {
 }
 
 impl PickerCounts {
-    /// The series of a request.
+    /// The labels of a request.
     pub fn labels(&self, model: &str, target: &str, flow: &str, priority: i64) -> RequestLabels {
         RequestLabels([
             ("model_name", bounded(&self.models, model, MAX_SERIES)),
@@ -135,7 +135,7 @@ impl PickerCounts {
         ])
     }
 
-    /// Counts a request that goes nowhere.
+    /// Counts a request that is refused.
     pub fn dropped(&self, labels: &RequestLabels, code: &str) {
         self.requests.get_or_create(&labels.0).inc();
         self.failed(labels, code);
@@ -156,13 +156,13 @@ impl PickerCounts {
         }
     }
 
-    /// Counts how long a request has waited for room.
+    /// Counts the time that a request has waited in flow control.
     pub fn waited(&self, pool: &str, outcome: Result<(), Dropped>, waited: Duration) {
         let outcome = outcome.map_or_else(Dropped::reason, |()| "dispatched");
         self.waited.get_or_create(&[("inference_pool", pool.to_owned()), ("outcome", outcome.to_owned())]).observe(waited.as_secs_f64());
     }
 
-    /// Counts a policy's answer.
+    /// Counts a call of a policy.
     pub fn asked(&self, policy: &ScoringPolicy, took: Duration, failure: Option<&'static str>) {
         let name = || policy.name().to_owned();
         let labels = [("extension_point", "Score".to_owned()), ("plugin_type", "policy".to_owned()), ("plugin_name", name())];
@@ -173,12 +173,12 @@ impl PickerCounts {
         }
     }
 
-    /// How many questions had no answer, by the reason.
+    /// The number of failed calls, by reason.
     pub(super) fn policy_failures(&self) -> BTreeMap<&'static str, u64> {
         locked(&self.failures).clone()
     }
 
-    /// Counts the end of an answer.
+    /// Counts the end of a response.
     pub fn answered(&self, RequestLabels(labels): &RequestLabels, answered: &Answered) {
         self.running.get_or_create(labels).dec();
         match answered.status {
@@ -201,7 +201,7 @@ impl PickerCounts {
         }
     }
 
-    /// Adds these metrics to those of the page. Counters get their `_total` by the format.
+    /// Adds these metrics to the page. The format adds `_total` to counters.
     pub fn register(&self, registry: &mut Registry) {
         let name = |name: &str| format!("llm_d_epp_{name}");
         registry.register(name("request"), "Requests", self.requests.clone());
@@ -230,13 +230,13 @@ impl PickerCounts {
     }
 }
 
-/// A number of a pool.
+/// A value of a pool.
 type Read = fn(&PoolSummary) -> f64;
 
-/// A number of the endpoints of a role.
+/// A value of the endpoints of a role.
 type ReadRole = fn(&RoleScaling) -> f64;
 
-/// What is read while the page is written.
+/// The state that is read while the page is written.
 #[derive(Debug)]
 pub struct PoolStates(pub Vec<Arc<Pool>>);
 

@@ -1,4 +1,4 @@
-//! A policy of somebody's own, loaded again whenever the file or the ConfigMaps change that hold it.
+//! A user's own policy, loaded again whenever its file or ConfigMaps change.
 
 pub mod config_map;
 
@@ -16,11 +16,11 @@ use std::{
 };
 use tokio::task::spawn_blocking;
 
-/// Has pools decided by what is loaded, and logs each failure once.
+/// Sets the loaded policy in pools, and logs each failure once.
 #[derive(Debug)]
 struct Complaints {
     pools: Vec<Arc<Pool>>,
-    /// The policy that decides: the one of the start, if there is one, is what the pools have.
+    /// The active policy: the one from startup is already set in the pools.
     decides: Option<Arc<ScoringPolicy>>,
     last: String,
 }
@@ -31,7 +31,7 @@ impl Complaints {
         Self { pools, decides, last: String::new() }
     }
 
-    /// What can't be loaded leaves in place what could.
+    /// If loading fails, the previous policy stays.
     fn take(&mut self, loaded: Result<ScoringPolicy, String>) {
         let policy = match loaded {
             Ok(policy) => policy,
@@ -89,7 +89,7 @@ pub fn read(file: &Path, config: Option<&Path>) -> Result<(Vec<u8>, Value), Stri
     Ok((bytes, config))
 }
 
-/// Has pools decided by what the file holds, from its next change on. It never ends by itself.
+/// Sets the policy of the file in pools, from its next change on. It never ends by itself.
 pub fn follow(
     loader: Arc<Loader>,
     file: PathBuf,

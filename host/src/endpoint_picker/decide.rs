@@ -1,4 +1,4 @@
-//! Which endpoint a request goes to: filters, policies, a choice; and who prefills its prompt.
+//! Chooses the endpoint of a request with filters, policies and a picker, and the endpoint that prefills its prompt.
 
 use super::{
     counts::PickerCounts,
@@ -25,20 +25,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// What scores endpoints.
+/// The policies that score endpoints.
 #[derive(Clone, Debug)]
 pub struct Policies {
-    /// A policy that is asked before all others.
+    /// A policy that takes precedence over all others.
     pub custom: Option<Arc<ScoringPolicy>>,
-    /// What the active policy set says of the pool, which counts before the profiles' scorers alone.
+    /// The plugins of the active policy set for the pool, which take precedence over the profile's scorers alone.
     pub set: Option<Arc<SetScorers>>,
-    /// The scorers of the profile whose endpoint requests are sent to.
+    /// The scorers of the profile that picks the endpoint of a request.
     pub primary: Arc<ScoringPolicy>,
-    /// Those of the profile that picks who prefills.
+    /// The scorers of the profile that picks the endpoint for prefilling.
     pub prefill: Option<Arc<ScoringPolicy>>,
 }
 
-/// What a decision is made by.
+/// The inputs of a decision.
 pub(super) struct Inputs<'i> {
     pub(super) endpoints: &'i [Endpoint],
     pub(super) namespace: &'i str,
@@ -54,33 +54,33 @@ pub(super) struct Inputs<'i> {
     pub(super) is_traced: bool,
 }
 
-/// Where a request goes.
+/// The endpoints of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Decision {
-    /// The endpoints that answer, the first choice first. There is one at least.
+    /// The endpoints to send the request to, first choice first. There is at least one.
     pub(super) endpoints: Vec<Endpoint>,
-    /// The one that prefills, if it is another.
+    /// The endpoint that prefills, if it is another one.
     pub(super) prefill: Option<Endpoint>,
-    /// What was known of the first.
+    /// The features of the first choice.
     pub(super) features: EndpointFeatures,
-    /// Whether no endpoint had seen its prompt.
+    /// Whether no endpoint had its prompt cached.
     pub(super) is_cold: bool,
-    /// How long it took.
+    /// The duration of the decision.
     pub(super) took: Duration,
-    /// What scored the endpoints that answer, if the request is traced.
+    /// The policies that scored the endpoints, if the request is traced.
     pub(super) scored_by: Option<ScoredBy>,
 }
 
-/// What scored endpoints.
+/// The policies that scored endpoints.
 #[derive(Clone, Debug)]
 pub(super) struct ScoredBy {
-    /// The policies that have answered; without any, the endpoint with the least load was chosen.
+    /// The policies with scores; without any, the endpoint with the least load was chosen.
     pub(super) policies: Vec<Arc<PolicyRecord>>,
-    /// The digest of the policy set whose plugins are among them.
+    /// The digest of the policy set with their plugins.
     pub(super) policy_set: Option<Arc<str>>,
 }
 
-/// Memory that a thread uses again for each decision.
+/// Buffers that a thread reuses for each decision.
 #[derive(Default)]
 struct Scratch {
     matches: Matches,
@@ -92,12 +92,12 @@ struct Scratch {
     chosen: Vec<usize>,
     steps: Steps,
     answers: Vec<Answer>,
-    /// The digest of the policy set whose plugins are among those who have answered.
+    /// The digest of the policy set whose plugins have scored.
     policy_set: Option<Arc<str>>,
     unanswered: Vec<Unanswered>,
 }
 
-/// What a policy has answered, and how much that counts.
+/// A policy's scores and their weight.
 struct Answer {
     weight: f64,
     policy: Arc<PolicyRecord>,
@@ -108,7 +108,7 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// The choices of profiles, if they are recorded.
+/// The recorded choices of profiles, if enabled.
 pub(super) type Recorded<'r> = Option<&'r mut Vec<ProfileRecord>>;
 
 /// Decides.
@@ -144,7 +144,7 @@ fn decide_with(
     if inputs.if_available && scratch.matches.blocks(endpoints[first].state.id()) == 0 {
         return Err(Dropped::NoPrefix);
     }
-    // Before somebody is chosen who prefills.
+    // Before an endpoint for prefilling is chosen.
     let scored_by = inputs.is_traced.then(|| ScoredBy {
         policies: scratch.answers.iter().map(|answer| Arc::clone(&answer.policy)).collect(),
         policy_set: scratch.policy_set.clone(),
@@ -153,7 +153,7 @@ fn decide_with(
     let prefill = match (&config.profiles, &policies.prefill) {
         (Profiles::Disaggregated { prefill: profile, decider, .. }, Some(own)) if prefills(*decider, request, &features) => {
             let turn = Turn { inputs, policies, own, profile, counts };
-            // Who decodes can prefill as well: nobody for it is no reason to refuse a request.
+            // The chosen endpoint can also prefill, so it's no reason to refuse a request if no other one can.
             turn.choose(1, scratch, recorded).ok().map(|()| scratch.chosen[0]).filter(|at| *at != first).map(|at| endpoints[at].clone())
         }
         _ => None,
@@ -206,7 +206,7 @@ fn prefills(decider: Decider, request: &Incoming, features: &EndpointFeatures) -
     }
 }
 
-/// The choice of a profile.
+/// The choice of one profile.
 struct Turn<'t> {
     inputs: &'t Inputs<'t>,
     policies: &'t Policies,
@@ -216,7 +216,7 @@ struct Turn<'t> {
 }
 
 impl Turn<'_> {
-    /// Chooses so many of the endpoints that the proxy allows, and records it.
+    /// Chooses this number of the endpoints that the proxy allows, and records it.
     fn choose(&self, number: usize, scratch: &mut Scratch, recorded: &mut Recorded<'_>) -> Result<(), Dropped> {
         let outcome = self.choose_kept(number, scratch);
         if let Some(recorded) = recorded {
@@ -238,7 +238,7 @@ impl Turn<'_> {
         let staleness = super::micros(config.scrape.staleness);
         let filtering = Filtering { endpoints, features, tokens: request.tokens, now, staleness, seed };
         filtering.keep(self.profile, kept, |step, left| steps.add(step, left));
-        // Those that can't be reached come last, and serve if there are no others.
+        // Unreachable endpoints are used only if there are no others.
         if kept.iter().any(|at| !endpoints[*at].state.is_avoided(now)) {
             kept.retain(|at| !endpoints[*at].state.is_avoided(now));
             steps.add(AVOIDED, kept);
@@ -253,7 +253,7 @@ impl Turn<'_> {
             chosen.extend(least_loaded(&known, seed));
         } else {
             scores.reset(kept.len());
-            // The mean, which is from 0 to 1 as each score is.
+            // The mean, which is from 0 to 1 like each score.
             let total: f64 = answers.iter().map(|answer| answer.weight).sum();
             let total = if total > 0.0 { total } else { 1.0 };
             for answer in answers.iter() {
@@ -261,15 +261,15 @@ impl Turn<'_> {
             }
             choice(self.profile).choose(scores, number, seed, chosen);
         }
-        // From places among those that were scored to places in the pool.
+        // Converts positions among the scored endpoints to positions in the pool.
         for at in chosen.iter_mut() {
             *at = kept[*at];
         }
         if chosen.is_empty() { Err(Dropped::Filtered) } else { Ok(()) }
     }
 
-    /// The answers of the first in line: the custom policy, the plugins of the policy set, the profile's scorers. Returns the digest of the
-    /// policy set if it has answered.
+    /// The scores of the first that succeed: the custom policy, the plugins of the policy set, the profile's scorers. Returns the digest of
+    /// the policy set if its plugins have scored.
     fn ask<'f, I: Iterator<Item = &'f EndpointFeatures>>(
         &self,
         known: impl Fn() -> I,
@@ -310,14 +310,14 @@ impl Turn<'_> {
         None
     }
 
-    /// What is recorded of the choice that was just made.
+    /// The record of the choice that was just made.
     fn record(&self, scratch: &Scratch) -> ProfileRecord {
         let Scratch { features, kept, scores, chosen, steps, answers, policy_set, unanswered, .. } = scratch;
         let Inputs { endpoints, config, seed, .. } = *self.inputs;
         let scores = (!answers.is_empty()).then(|| scores.sums());
         let weighted = |answer: &Answer| WeightedPolicy { weight: answer.weight, policy: Shared(Arc::clone(&answer.policy)) };
         let considered = Considered { endpoints, features, steps, kept, scores, chosen };
-        // With two profiles each has a half, so that a decision never has more.
+        // With two profiles, each has a half, which limits the size of a record.
         let most = if config.profiles.prefill().is_some() { MAX_ROWS / 2 } else { MAX_ROWS };
         let rows = considered.rows(most);
         ProfileRecord {

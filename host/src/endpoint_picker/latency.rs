@@ -1,21 +1,21 @@
-//! What answers have taken, learned beside the requests: who sends one reads the newest estimate and waits for nobody.
+//! Learns the latencies of responses in a task of its own: decisions read the newest estimate and wait for nothing.
 
 use arc_swap::ArcSwap;
 use pointsman_picker::latency::{LatencyEstimate, Sent};
 use std::sync::Arc;
 use tokio::sync::mpsc;
 
-/// How many answers wait to be learned; further ones are left out.
+/// The maximum number of responses that wait to be learned; further ones are left out.
 const BACKLOG: usize = 1_024;
 
-/// An answer's times, in seconds.
+/// The latencies of a response, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Taken {
-    /// What was known when the request was sent.
+    /// The state when the request was sent.
     pub sent: Sent,
-    /// Until the first token.
+    /// The time to the first token.
     pub first_token: Option<f64>,
-    /// Each further one.
+    /// The mean time per further token.
     pub further_token: Option<f64>,
 }
 
@@ -26,17 +26,17 @@ pub struct Latency {
     taken: mpsc::Sender<Taken>,
 }
 
-/// How long tokens take.
+/// The estimated latencies of tokens.
 #[derive(Clone, Debug, Default)]
 pub struct Estimates {
-    /// The first.
+    /// The first token.
     pub first_token: LatencyEstimate,
-    /// Each further one.
+    /// Further tokens.
     pub further_tokens: LatencyEstimate,
 }
 
 impl Latency {
-    /// Nothing is known yet. The second part learns; it ends with the first.
+    /// Creates the estimates without data. The returned future learns; it ends with the estimates.
     pub fn new() -> (Self, impl Future<Output = ()> + Send + 'static) {
         let (taken, mut answers) = mpsc::channel::<Taken>(BACKLOG);
         let estimates = Arc::<ArcSwap<Estimates>>::default();
@@ -64,9 +64,9 @@ impl Latency {
         self.estimates.load_full()
     }
 
-    /// Learns of an answer, now or soon.
+    /// Learns the latencies of a response, without waiting.
     pub fn learn(&self, taken: Taken) {
-        // A few that are left out don't change an estimate.
+        // A few that are left out don't affect an estimate.
         self.taken.try_send(taken).ok();
     }
 }

@@ -1,5 +1,5 @@
-//! The endpoint picker: answers proxies that ask where a request goes. Its data and decisions are `host/picker`'s; what is here is what reaches
-//! the outside: proxies (`grpc`), the cluster (`cluster`), endpoints' metrics (`scrape`), policies (`policy`).
+//! The endpoint picker: places requests for proxies. Its data and decisions are in `host/picker`; this module has the connections: to
+//! proxies (`grpc`), the cluster (`cluster`), endpoints' metrics (`scrape`) and policies (`policy`).
 
 pub mod cluster;
 pub mod counts;
@@ -30,7 +30,7 @@ pub use decide::Policies;
 pub use probes::Probes;
 pub use unused::unused;
 
-/// A time of the pickers' clocks.
+/// A time of the picker's clock.
 fn micros(time: std::time::Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

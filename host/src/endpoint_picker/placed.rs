@@ -1,4 +1,4 @@
-//! A request on its way: what is counted until its answer has ended, and what is done to the answer meanwhile.
+//! A placed request: its counts until its response has ended, and the changes of its response.
 
 use super::{
     counts::{Answered, RequestLabels},
@@ -20,27 +20,27 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How long requests go elsewhere, if they can, after a proxy couldn't reach an endpoint.
+/// How long requests avoid an endpoint, if they can, after a proxy couldn't reach it.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(2);
 
-/// What proxies answer where an endpoint can't be reached.
+/// The status codes of proxies if an endpoint can't be reached.
 const UNREACHABLE: [u16; 2] = [503, 504];
 
-/// A request on its way. Its end, however it comes, is when this is dropped.
+/// A placed request. It ends when this is dropped.
 #[derive(Debug)]
 pub struct Placed {
     pub(super) pool: Arc<Pool>,
     pub(super) labels: RequestLabels,
-    /// Where it may have gone, the first choice first.
+    /// The endpoints it may have been sent to, first choice first.
     pub(super) endpoints: Vec<Endpoint>,
     pub(super) in_flight: InFlight,
-    /// Where its prompt is prefilled, until the answer begins.
+    /// The endpoint that prefills its prompt, until the response begins.
     pub(super) prefill: Option<InFlight>,
     pub(super) hashes: Arc<[u64]>,
     pub(super) sent: Sent,
-    /// The name of the model that the client has used, if another one answers.
+    /// The model's name in the client's request, if another model serves it.
     pub(super) client_model: Option<String>,
-    /// The header by which the client comes back to the same endpoint, and its value.
+    /// The header that returns the client to the same endpoint, and its value.
     pub(super) session: Option<(String, String)>,
     pub(super) streams: bool,
     pub(super) request_bytes: usize,
@@ -51,7 +51,7 @@ pub struct Placed {
     pub(super) span: Option<Box<RequestSpan>>,
 }
 
-/// What has come of an answer.
+/// The received part of a response.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     status: Option<u16>,
@@ -62,7 +62,7 @@ pub(super) struct Answer {
 }
 
 impl Placed {
-    /// Takes the head of the answer, and says which headers are set on it.
+    /// Handles the head of the response, and returns the headers to set on it.
     pub(super) fn response(&mut self, head: &ResponseHead) -> Vec<(String, String)> {
         self.prefill = None;
         self.answer.status = head.status;
@@ -81,7 +81,7 @@ impl Placed {
         let now = self.pool.micros();
         let other = self.endpoints.iter().skip(1).find(|endpoint| served == Some(&*endpoint.text));
         if let Some(other) = other {
-            // The proxy has gone down the list.
+            // The proxy has moved on to another endpoint of the list.
             self.endpoints[0].state.note_unreachable(now + micros(UNREACHABLE_FOR));
             self.in_flight.move_to(&other.state, now);
             self.pool.fleet().prefixes.record(other.state.id(), &self.hashes);
@@ -90,7 +90,7 @@ impl Placed {
         }
     }
 
-    /// Takes a part of the answer, and says what is passed on in its place.
+    /// Handles a chunk of the response, and returns its replacement.
     pub(super) fn chunk(&mut self, HttpBody { body, end_of_stream }: HttpBody) -> (Vec<Bytes>, bool) {
         let answer = &mut self.answer;
         if !body.is_empty() {
@@ -127,7 +127,7 @@ impl Drop for Placed {
             first.elapsed().as_secs_f64() / further
         });
         if is_whole {
-            // Only of a stream the first part is the first token.
+            // The first part is the first token only in a stream.
             let first_token = until(first_part, self.sent_at).filter(|_| self.streams);
             self.pool.learn(Taken { sent: self.sent, first_token, further_token });
         }

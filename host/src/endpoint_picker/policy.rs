@@ -1,4 +1,4 @@
-//! What scores endpoints: the plugins at scheduling-scoring, asked while a request waits.
+//! The policies that score endpoints: plugins at scheduling-scoring, called while a request waits.
 
 use super::decisions::record::PolicyRecord;
 use crate::load::{LoadError, Loader};
@@ -28,7 +28,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The name of the policy that stands for a profile's scorers.
+/// The name of the built-in policy for a profile's scorers.
 const DEFAULT: &str = "scheduling-scoring";
 
 /// A plugin that scores endpoints.
@@ -69,8 +69,8 @@ impl ScoringPolicy {
         })
     }
 
-    /// A plugin as it is bound, for the loader's deadline: a request waits. None if it wants no features of endpoints. Blocks while it is
-    /// compiled.
+    /// A bound plugin, with the loader's deadline, because a request waits. None if it requests no features of endpoints. Blocks while it
+    /// is compiled.
     pub fn bind(loader: &Loader, mut bound: PolicySetPlugin, bytes: &[u8]) -> Result<Option<Self>, LoadError> {
         bound.points = vec![PolicyPoint::SchedulingScoring];
         if let Some(limits) = &mut bound.limits {
@@ -98,7 +98,7 @@ impl ScoringPolicy {
         self.member.name()
     }
 
-    /// The digest of all that makes its scores what they are.
+    /// The digest of everything that affects its scores.
     pub fn identity(&self) -> &Digest {
         self.member.identity()
     }
@@ -108,12 +108,12 @@ impl ScoringPolicy {
         &self.member.bound.digest
     }
 
-    /// What is recorded of it where it has answered.
+    /// Its record for decisions.
     pub fn record(&self) -> &Arc<PolicyRecord> {
         &self.record
     }
 
-    /// What the score of one of these endpoints is made of. A failure isn't held against the policy.
+    /// Explains the score of one of these endpoints. A failure doesn't count against the policy.
     pub fn explain<'e>(&self, endpoints: impl IntoIterator<Item = &'e EndpointFeatures>, row: usize) -> Result<Vec<Term>, CallError> {
         let mut matrix = Vec::new();
         fill(&self.features, endpoints, &mut matrix);
@@ -122,7 +122,7 @@ impl ScoringPolicy {
         self.member.plugin(Use::Hot).and_then(|plugin| plugin.explain(request, row)).map(|(terms, _)| terms)
     }
 
-    /// A score for each of these endpoints of a pool in the namespace, or why there is none. The matrix is a buffer that is used again.
+    /// A score for each of these endpoints of a pool in the namespace, or why there is none. `matrix` is a reusable buffer.
     pub fn score<'e>(
         &self,
         endpoints: impl IntoIterator<Item = &'e EndpointFeatures>,
@@ -141,7 +141,7 @@ impl ScoringPolicy {
                 Ok(scores)
             }
             Err(error) => {
-                // A thread that the system has kept waiting is late by no fault of the plugin's.
+                // If the system has delayed the thread, the plugin isn't at fault for being late.
                 let is_innocent = matches!(error, CallError::Deadline(_)) && worked().saturating_sub(worked_before) < self.deadline;
                 let health = &self.member.health;
                 let change = if is_innocent { health.failed_innocently(&error) } else { health.failed(namespace, &error, Instant::now()) };
@@ -167,7 +167,7 @@ impl ScoringPolicy {
     }
 }
 
-/// How long this thread has had a processor.
+/// The processor time of this thread.
 fn worked() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(u64::try_from(time.tv_sec).unwrap_or(0), u32::try_from(time.tv_nsec).unwrap_or(0))

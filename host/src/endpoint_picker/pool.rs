@@ -1,4 +1,4 @@
-//! A pool, and how a request is placed on one of its endpoints: read, let on, decided, sent.
+//! A pool, and the steps of placing a request on one of its endpoints: read, admit, decide, send.
 
 use super::{
     cluster::PoolView,
@@ -38,10 +38,10 @@ use std::{
 /// The header with the endpoint that prefills a prompt.
 const PREFILLER: &str = "x-prefiller-host-port";
 
-/// Whose requests those are that don't say it.
+/// The flow of requests without one.
 pub(super) const DEFAULT_FLOW: &str = "default-flow";
 
-/// The names that upstream's probes and gateways ask for: whether the process lives, and whether it is ready.
+/// The service names in the health checks of upstream's probes and gateways: liveness and readiness.
 pub(super) const LIVENESS: &str = "liveness";
 pub(super) const PROCESS_SERVICES: [&str; 3] = ["", "readiness", "envoy.service.ext_proc.v3.ExternalProcessor"];
 
@@ -58,34 +58,34 @@ pub struct Pool {
     decisions: Arc<Decisions>,
     tracer: Option<SdkTracer>,
     clock: tokio::time::Instant,
-    /// The length of blocks, fixed once a prompt was hashed by it.
+    /// The length of blocks, fixed once a prompt was hashed with it.
     block: OnceLock<BlockSize>,
     seeds: AtomicU64,
-    /// It isn't ready any more.
+    /// It is no longer ready.
     drains: AtomicBool,
-    /// It refuses what comes.
+    /// It refuses new requests.
     ends: AtomicBool,
 }
 
-/// How a pool fares, for its metrics.
+/// The state of a pool, for its metrics.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolSummary {
-    /// Its endpoints that are ready.
+    /// The number of ready endpoints.
     pub endpoints: usize,
-    /// The mean share of their KV caches that is in use.
+    /// The mean usage of their KV caches.
     pub kv_usage: f64,
     /// The mean length of their queues.
     pub queue: f64,
-    /// How full it is.
+    /// The saturation of the pool.
     pub saturation: f64,
-    /// The requests that wait for room.
+    /// The number of requests that wait.
     pub waiting: usize,
-    /// The blocks of prompts that are remembered.
+    /// The number of remembered blocks of prompts.
     pub prefix_blocks: usize,
 }
 
 impl Pool {
-    /// A pool with nothing in flight, whose decisions aren't recorded and whose requests aren't traced.
+    /// Creates a pool without requests, recording and tracing.
     pub fn new(
         name: String,
         view: Arc<PoolView>,
@@ -114,13 +114,13 @@ impl Pool {
         }
     }
 
-    /// The same, with the last decisions recorded there.
+    /// Records the last decisions there.
     #[must_use]
     pub fn recording(self, decisions: Arc<Decisions>) -> Self {
         Self { decisions, ..self }
     }
 
-    /// The same, with the spans of requests made by this.
+    /// Traces requests with this tracer.
     #[must_use]
     pub fn tracing(self, tracer: Option<SdkTracer>) -> Self {
         Self { tracer, ..self }
@@ -163,19 +163,19 @@ impl Pool {
         self.latency.learn(taken);
     }
 
-    /// Says that there may be room for what waits.
+    /// Notifies the queue that there may be capacity.
     pub(super) fn look(&self) {
         if let Some(waiting) = &self.waiting {
             waiting.look();
         }
     }
 
-    /// What decides.
+    /// The active policies.
     pub fn policies(&self) -> Arc<Policies> {
         self.policies.load_full()
     }
 
-    /// Changes what decides, for requests that come from now on. Several may change parts of it at once.
+    /// Changes the policies for new requests. Several callers may change parts of them concurrently.
     pub fn update_policies(&self, change: impl Fn(&mut Policies)) {
         self.policies.rcu(|policies| {
             let mut policies = Policies::clone(policies);
@@ -184,28 +184,28 @@ impl Pool {
         });
     }
 
-    /// Lets requests that wait go on whenever there is room. It never ends by itself.
+    /// Releases waiting requests whenever there is capacity. It never ends by itself.
     pub async fn keep(&self) {
         let Some(waiting) = &self.waiting else { return std::future::pending().await };
         waiting.keep(|released| self.has_room_for_waiting(waiting.ceiling(), released)).await;
     }
 
-    /// Whether it can place requests, and isn't ending.
+    /// Whether it can place requests, and isn't shutting down.
     pub fn is_ready(&self) -> bool {
         !self.drains() && self.view.obstacle().is_none()
     }
 
-    /// Whether it isn't ready any more.
+    /// Whether it is no longer ready.
     pub(super) fn drains(&self) -> bool {
         self.drains.load(Ordering::Acquire)
     }
 
-    /// Says that it isn't ready, so that proxies go elsewhere. What comes nevertheless is served.
+    /// Sets the pool to not ready, so that proxies go elsewhere. New requests are still served.
     pub fn drain(&self) {
         self.drains.store(true, Ordering::Release);
     }
 
-    /// Drops what waits and whatever comes from now on.
+    /// Drops waiting requests and all new ones.
     pub fn end(&self) {
         self.drain();
         self.ends.store(true, Ordering::Release);
@@ -222,17 +222,17 @@ impl Pool {
         room::has_room_for_waiting(&self.config, &self.fleet().endpoints(), self.micros(), ceiling, released)
     }
 
-    /// How many requests wait for room.
+    /// The number of waiting requests.
     fn waiting(&self) -> usize {
         self.waiting.as_ref().map_or(0, Waiting::len)
     }
 
-    /// How many endpoints it could use.
+    /// The number of endpoints that it could use.
     pub fn scaling(&self) -> PoolScaling {
         PoolScaling::new(&self.config, &self.fleet().endpoints(), self.waiting(), self.micros())
     }
 
-    /// How it fares.
+    /// The pool's state.
     pub fn state(&self) -> PoolSummary {
         let endpoints = self.fleet().endpoints();
         let mean = |read: fn(&pointsman_picker::engine_metrics::EngineMetrics) -> Option<f64>| {
@@ -251,7 +251,7 @@ impl Pool {
         }
     }
 
-    /// The length of a prompt's blocks: that of the engines, if it is known by the first prompt.
+    /// The length of a prompt's blocks: the engines', if it is known at the first prompt.
     fn block(&self, endpoints: &[Endpoint]) -> BlockSize {
         *self.block.get_or_init(|| {
             let reported = || endpoints.iter().find_map(|endpoint| endpoint.state.report()?.metrics.block_size);
@@ -260,7 +260,7 @@ impl Pool {
         })
     }
 
-    /// Fits what is remembered of each endpoint to what its engine holds, or to the configuration.
+    /// Adjusts the remembered blocks of each endpoint to its engine's cache, or to the configuration.
     pub fn tune(&self) {
         let Some(block) = self.block.get() else { return };
         for endpoint in self.fleet().endpoints().iter() {
@@ -280,7 +280,8 @@ impl Pool {
         self.seeds.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Places a request, records it, and traces it. One whose client leaves while it waits was neither placed nor refused, and isn't recorded.
+    /// Places a request, records it, and traces it. If its client disconnects while it waits, it was neither placed nor refused, and isn't
+    /// recorded.
     async fn place(self: Arc<Self>, head: RequestHead, body: Vec<Bytes>) -> Result<(Placement, Placed), Refusal> {
         let mut record = self.decisions.start(&self.name, &head);
         let mut span = RequestSpan::start(self.tracer.as_ref(), &self.name, &head);
@@ -343,7 +344,7 @@ impl Pool {
         };
         let arrival = (priority, flow, &endpoints[..]);
         let released = self.let_on(head, &request, arrival, (record.as_deref_mut(), span.as_deref_mut())).await.map_err(dropped)?;
-        // Others may have come and gone while it has waited.
+        // Endpoints may have changed while it waited.
         let endpoints = self.fleet().endpoints();
         if let Some(record) = &mut record {
             record.pool_endpoints = endpoints.len();
@@ -363,7 +364,7 @@ impl Pool {
         Ok((Placement { endpoints: destinations, headers, body: request.rewritten }, placed))
     }
 
-    /// Waits until the request may go on, by its priority, its flow, and the endpoints that are there when it comes.
+    /// Waits until the request may proceed, by its priority, its flow, and the endpoints when it arrives.
     async fn let_on(
         &self,
         head: &RequestHead,
@@ -445,7 +446,7 @@ impl Pool {
         decision
     }
 
-    /// Counts the request where it goes.
+    /// Counts the request at its endpoint.
     fn send(
         self: &Arc<Self>,
         head: &RequestHead,

@@ -1,4 +1,4 @@
-//! Whether a picker is ready, by one pool or by several.
+//! The readiness of a picker with one pool or several.
 
 use super::{
     grpc::Health,
@@ -6,12 +6,12 @@ use super::{
 };
 use std::sync::Arc;
 
-/// The pools of a picker, for those who ask whether it is ready.
+/// The pools of a picker, for readiness probes.
 #[derive(Debug)]
 pub enum Probes {
     /// It is ready while its pool is.
     One(Arc<Pool>),
-    /// It is ready once everything has been listed: a pool that doesn't exist keeps nobody from the others.
+    /// It is ready once everything has been listed: a pool that doesn't exist doesn't block the others.
     Several(Vec<Arc<Pool>>),
 }
 

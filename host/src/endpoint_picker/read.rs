@@ -1,4 +1,4 @@
-//! What a request's path and body say, and the body that is sent on.
+//! Parses a request's path and body, and builds the body to send.
 
 use super::{
     decisions::record::Record,
@@ -14,7 +14,7 @@ use pointsman_picker::{
 };
 use std::sync::Arc;
 
-/// A request that was read.
+/// A parsed request.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Incoming {
     model: String,
@@ -23,33 +23,33 @@ pub(super) struct Incoming {
     pub(super) rewritten: Option<Vec<Bytes>>,
     /// The blocks of its prompt.
     pub(super) hashes: Arc<[u64]>,
-    /// The tokens of its prompt, by estimate.
+    /// The estimated number of tokens of its prompt.
     pub(super) tokens: u64,
-    /// How many tokens its answer may have.
+    /// The maximum number of tokens of its response.
     pub(super) max_tokens: Option<u64>,
-    /// Whether it asks for a stream.
+    /// Whether it requests a stream.
     pub(super) streams: bool,
-    /// The bytes of its body.
+    /// The size of its body, in bytes.
     pub(super) bytes: usize,
 }
 
 impl Incoming {
-    /// A request of which only this is known.
+    /// Creates a request with only these fields.
     pub(super) fn from_blocks(model: &str, hashes: Arc<[u64]>, tokens: u64, max_tokens: u64) -> Self {
         Self { model: model.to_owned(), hashes, tokens, max_tokens: Some(max_tokens), streams: true, ..Self::default() }
     }
 
-    /// The model that the client has named; empty if none.
+    /// The model in the client's request; empty if none.
     pub(super) fn model(&self) -> &str {
         &self.model
     }
 
-    /// The model that answers.
+    /// The model that serves it.
     pub(super) fn target(&self) -> &str {
         self.target.as_deref().unwrap_or(&self.model)
     }
 
-    /// Notes what of it is recorded: of its prompt only the number of tokens.
+    /// Adds its fields to the record: of its prompt, only the number of tokens.
     pub(super) fn note(&self, record: &mut Record) {
         record.model.clone_from(&self.model);
         record.target.clone_from(&self.target);
@@ -58,7 +58,7 @@ impl Incoming {
     }
 }
 
-/// The parser that reads an API.
+/// The parser for an API.
 fn parser(api: Api) -> Parser {
     match api {
         Api::Messages => Parser::Anthropic,
@@ -68,7 +68,7 @@ fn parser(api: Api) -> Parser {
     }
 }
 
-/// Reads a request.
+/// Parses a request.
 pub(super) fn read(
     head: &RequestHead,
     body: &[Bytes],
@@ -81,7 +81,7 @@ pub(super) fn read(
     let bytes = body.iter().map(Bytes::len).sum();
     let api = Api::of_path(&head.path).filter(|api| parsers.contains(&parser(*api)));
     let Some(api) = api.filter(|_| bytes > 0) else {
-        // Whoever lists models sends no body.
+        // A request that lists models has no body.
         return if parsers.contains(&Parser::Passthrough) || bytes == 0 {
             Ok(Incoming { bytes, ..Incoming::default() })
         } else {

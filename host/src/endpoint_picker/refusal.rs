@@ -1,39 +1,39 @@
-//! The answers to requests that go nowhere, by upstream's status codes and reasons.
+//! The responses to refused requests, with upstream's status codes and reasons.
 
 use super::decisions::record::RefusalRecord;
 use hyper::body::Bytes;
 use pointsman_picker::{body::BodyError, protocol::Refusal};
 use serde_json::json;
 
-/// The header that says why.
+/// The header with the reason.
 const REASON: &str = "x-llm-d-request-dropped-reason";
 
-/// After how many seconds a client may try again.
+/// The number of seconds after which a client may retry.
 const RETRY_AFTER: &str = "1";
 
-/// Why a request goes nowhere.
+/// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dropped {
     /// The pool is saturated, and the request may not wait.
     Saturated,
-    /// As much waits as may.
+    /// The queue is full.
     QueueFull,
-    /// It had to make room for another one.
+    /// A more important request has evicted it.
     Evicted,
-    /// It has waited as long as it may.
+    /// It has waited for the maximum time.
     TtlExpired,
     /// The pool has no endpoints, or none that the proxy allows.
     NoEndpoints,
     /// No endpoint passes the filters of the profile.
     Filtered,
-    /// Its client wants it only where its prefix is cached.
+    /// Its client wants it only if its prefix is cached.
     NoPrefix,
-    /// The picker ends.
+    /// The picker is shutting down.
     ShuttingDown,
 }
 
 impl Dropped {
-    /// What upstream calls it.
+    /// The reason in upstream's terms.
     pub fn reason(self) -> &'static str {
         match self {
             Self::Saturated | Self::QueueFull => "rejected-saturated",
@@ -67,7 +67,7 @@ impl Dropped {
         }
     }
 
-    /// The answer.
+    /// The response.
     pub fn refusal(self) -> Refusal {
         let status = self.status();
         let kind = match status {
@@ -86,14 +86,14 @@ impl Dropped {
 /// Why a request is not placed.
 #[derive(Debug)]
 pub(super) enum NotPlaced {
-    /// It can't be read, and this is the answer.
+    /// It can't be parsed; this is the response.
     Unread(Refusal),
-    /// It goes nowhere.
+    /// It is refused.
     Dropped(Dropped),
 }
 
 impl NotPlaced {
-    /// What is recorded of it: nothing that could have come from a body or a path.
+    /// Its record: nothing that could come from a body or a path.
     pub(super) fn record(&self) -> RefusalRecord {
         let (status, reason, message) = match self {
             Self::Unread(refusal) => (refusal.status, &*refusal.details, "The request's body or its path can't be read."),
@@ -102,7 +102,7 @@ impl NotPlaced {
         RefusalRecord { status, reason: reason.to_owned(), message: message.into() }
     }
 
-    /// The answer.
+    /// The response.
     pub(super) fn refusal(self) -> Refusal {
         match self {
             Self::Unread(refusal) => refusal,
@@ -111,20 +111,20 @@ impl NotPlaced {
     }
 }
 
-/// The answer to a body that can't be read.
+/// The response to a body that can't be parsed.
 pub(super) fn unreadable(error: &BodyError) -> Refusal {
     let sentence = format!("The request's body can't be read: {error}");
     answer(400, Vec::new(), "invalid_request_error", "invalid_body", &sentence)
 }
 
-/// The answer as OpenAI's clients expect it.
+/// A response in the format of OpenAI's clients.
 fn answer(status: u16, mut headers: Vec<(String, String)>, kind: &str, code: &str, message: &str) -> Refusal {
     headers.push(("content-type".to_owned(), "application/json".to_owned()));
     let body = json!({"error": {"message": message, "type": kind, "param": null, "code": code}});
     Refusal { status, headers, body: Bytes::from(body.to_string()), details: code.to_owned() }
 }
 
-/// The answer to a path that the configuration has no parser for.
+/// The response to a path for which no parser is configured.
 pub(super) fn unclaimed(path: &str) -> Refusal {
     let path: String = path.chars().take(200).collect();
     let sentence =

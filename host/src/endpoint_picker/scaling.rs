@@ -1,5 +1,5 @@
-//! How many endpoints a pool could use, for whoever scales it: `GET /scaling` on the metrics port. `serve::external_metrics` reads it too,
-//! and adds what several pickers of a pool say of it.
+//! The number of endpoints that a pool could use, for autoscalers: `GET /scaling` on the metrics port. `serve::external_metrics` also reads
+//! it, and combines the values of several pickers of a pool.
 
 pub mod route;
 
@@ -13,20 +13,20 @@ use pointsman_picker::{
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The role of endpoints that answer.
+/// The role of endpoints that serve requests.
 pub const DECODE: &str = "decode";
 
-/// The role of those that prefill for others.
+/// The role of endpoints that prefill for others.
 pub const PREFILL: &str = "prefill";
 
-/// What a pool has, and what it could use.
+/// The endpoints that a pool has, and the number it could use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct PoolScaling {
-    /// Its endpoints by what they do: `decode`, and `prefill` if the configuration has a profile for it.
+    /// Its endpoints by role: `decode`, and `prefill` if the configuration has a profile for it.
     pub roles: BTreeMap<String, RoleScaling>,
-    /// The requests that wait in this picker.
+    /// The number of requests that wait in this picker.
     pub waiting: u64,
-    /// Those that its endpoints run.
+    /// The number of requests that its endpoints run.
     pub running: u64,
 }
 
@@ -34,24 +34,24 @@ pub struct PoolScaling {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RoleScaling {
-    /// How many there are.
+    /// The number of endpoints.
     pub endpoints: u64,
-    /// How full they are in the mean: 1 is full.
+    /// Their mean saturation: 1 is full.
     pub saturation: f64,
-    /// How many would be just full by what they have and what waits for them.
+    /// The number of endpoints that the present and waiting requests would just saturate.
     pub demand: f64,
     /// The part of the demand that waits in this picker.
     pub waiting_demand: f64,
-    /// The requests that wait in this picker.
+    /// The number of requests that wait in this picker.
     pub waiting: u64,
-    /// The requests in the queues of the endpoints.
+    /// The number of requests in the queues of the endpoints.
     pub queued: u64,
-    /// The requests that they run.
+    /// The number of requests that they run.
     pub running: u64,
 }
 
 impl PoolScaling {
-    /// Of these endpoints, and so many requests that wait in the picker, by the reports that are known at a time.
+    /// For these endpoints and the number of requests that wait in the picker, with the reports known at this time.
     pub(super) fn new(config: &PickerConfig, endpoints: &[Endpoint], waiting: usize, now: u64) -> Self {
         let role = |role: Role| {
             let all = endpoints.iter().filter(|endpoint| role.accepts(endpoint.label(ROLE)));
@@ -83,13 +83,13 @@ impl RoleScaling {
         }
     }
 
-    /// All requests that are there.
+    /// The number of all requests.
     pub fn requests(&self) -> u64 {
         self.waiting.saturating_add(self.queued).saturating_add(self.running)
     }
 }
 
-/// How many requests endpoints run, by their last reports.
+/// The number of requests that endpoints run, by their last reports.
 fn running<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> u64 {
     whole(endpoints.filter_map(|endpoint| endpoint.state.report()?.metrics.running).sum())
 }
@@ -122,7 +122,7 @@ schedulingProfiles:
 - {name: prefill, plugins: [{pluginRef: prefill-filter}, {pluginRef: queue-scorer}]}
 ";
 
-    /// Endpoints by role, each with what waits and runs there, if it has reported.
+    /// Endpoints by role, each with its queue and running requests, if it has reported.
     fn fleet(endpoints: &[(&str, Option<(f64, f64)>)]) -> Fleet {
         let fleet = Fleet::default();
         let spec = |(number, (role, _)): (usize, &(&str, _))| EndpointSpec {

@@ -1,4 +1,4 @@
-//! Reads what the model servers of a pool report of their load.
+//! Reads the load metrics of a pool's model servers.
 
 mod connection;
 #[cfg(test)]
@@ -41,37 +41,37 @@ use tokio_rustls::{
     rustls::{ClientConfig, pki_types::ServerName},
 };
 
-/// The labels of pods with their engine, unless the settings name one.
+/// The labels of pods with their engine, unless the settings specify one.
 const ENGINE_LABELS: [&str; 2] = ["llm-d.ai/engine-type", "inference.networking.k8s.io/engine-type"];
 
-/// The path unless the settings set it.
+/// The default path.
 const DEFAULT_PATH: &str = "/metrics";
 
-/// Where trtllm-serve has Prometheus text; at the default path it has JSON.
+/// The path of Prometheus text in trtllm-serve; its default path has JSON.
 const TRTLLM_SERVE_PATH: &str = "/prometheus/metrics";
 
-/// How many endpoints are read at the same time whose last read succeeded, and how many whose last read failed: servers that don't answer
-/// hold up only each other.
+/// The maximum numbers of concurrent reads of endpoints whose last read succeeded, and of those whose last read failed: unresponsive
+/// servers delay only each other.
 const MAX_HEALTHY_READS: usize = 32;
 const MAX_FAILING_READS: usize = 32;
 
-/// How long a read may take, including the connection.
+/// The timeout of a read, including the connection.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// After how many failures in a row an endpoint is read less often, and avoided if no connection can be made.
+/// The number of consecutive failures after which an endpoint is read less often, and avoided if it can't be connected to.
 const MAX_FAILURES: u32 = 3;
 
-/// How long at most until an endpoint that fails is read again, unless the interval is longer.
+/// The maximum delay before a failing endpoint is read again, unless the interval is longer.
 const MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// How long at least an endpoint is avoided.
+/// The minimum time that an endpoint is avoided.
 const AVOID_TIME: Duration = Duration::from_secs(5);
 
-/// How often the endpoints are compared with those that are read.
+/// The minimum and maximum interval at which the tasks are compared with the endpoints.
 const MIN_ROUND: Duration = Duration::from_millis(5);
 const MAX_ROUND: Duration = Duration::from_secs(1);
 
-/// A larger buffer isn't used again.
+/// A larger buffer isn't reused.
 const MAX_KEPT_BUFFER: usize = 1 << 20;
 
 /// Reads the metrics of the endpoints of a pool while it runs.
@@ -81,7 +81,7 @@ pub struct Scraper {
     settings: ScrapeSettings,
     clock: Instant,
     path: PathAndQuery,
-    /// None if it is http.
+    /// None for http.
     tls: Option<Arc<ClientConfig>>,
     healthy_reads: Semaphore,
     failing_reads: Semaphore,
@@ -110,7 +110,7 @@ enum ScrapeError {
     Page(#[from] MetricsError),
 }
 
-/// What is logged once of an endpoint.
+/// The cause of a failure, which is logged once per endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FailureCause {
     Connect(io::ErrorKind),
@@ -140,7 +140,7 @@ impl ScrapeError {
         }
     }
 
-    /// Whether the endpoint can't be connected to. That this process has no more sockets says nothing of an endpoint.
+    /// Whether the endpoint can't be connected to. If this process has no more sockets, the endpoint isn't at fault.
     fn is_unreachable(&self) -> bool {
         match self {
             Self::ConnectTimeout => true,
@@ -157,7 +157,7 @@ impl ScrapeError {
     }
 }
 
-/// hyper's errors leave out what caused them.
+/// hyper's errors leave out their cause.
 fn with_source(error: &hyper::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
@@ -166,7 +166,7 @@ fn with_source(error: &hyper::Error) -> String {
 }
 
 impl Scraper {
-    /// Reads the files that the settings name. Times are microseconds since `clock`.
+    /// Reads the files in the settings. Times are microseconds since `clock`.
     pub fn new(fleet: Arc<Fleet>, settings: ScrapeSettings, clock: Instant) -> Result<Self, String> {
         let path = match PathAndQuery::try_from(settings.path.as_str()) {
             Ok(path) if settings.path.starts_with('/') => path,
@@ -185,7 +185,7 @@ impl Scraper {
         })
     }
 
-    /// Reads the metrics of all endpoints, until what this returns is dropped.
+    /// Reads the metrics of all endpoints, until the future is dropped.
     pub async fn run(self) {
         let scraper = Arc::new(self);
         let round = scraper.settings.interval.clamp(MIN_ROUND, MAX_ROUND);
@@ -201,12 +201,12 @@ impl Scraper {
         }
     }
 
-    /// Starts to read new endpoints, and ends reading those that are gone.
+    /// Starts to read new endpoints, and stops reading those that are gone.
     fn update_tasks(self: &Arc<Self>, endpoints: &[Endpoint], tasks: &mut HashMap<u32, ReadTask>) {
         let mut previous = std::mem::take(tasks);
         for endpoint in endpoints {
             let (id, engine) = (endpoint.state.id().0, self.engine(endpoint));
-            // A number is used again; the state is the endpoint's own.
+            // A number is reused; the state is the endpoint's own.
             let running = previous.remove(&id).filter(|task| task.engine == engine && Arc::ptr_eq(&task.state, &endpoint.state));
             tasks.insert(id, running.unwrap_or_else(|| self.start(endpoint, engine)));
         }
@@ -228,7 +228,7 @@ impl Scraper {
         value.and_then(Engine::parse).unwrap_or(self.settings.default_engine)
     }
 
-    /// What is read of an endpoint.
+    /// The target of an endpoint's reads.
     fn target(&self, endpoint: &Endpoint, engine: Engine) -> ScrapeTarget {
         let port = self.settings.port.unwrap_or_else(|| endpoint.spec.address.port());
         let address = SocketAddr::new(endpoint.spec.address.ip(), port);
@@ -252,7 +252,7 @@ impl Scraper {
         micros(self.clock.elapsed())
     }
 
-    /// Reads an endpoint once, when it may.
+    /// Reads an endpoint once, when a permit is free.
     async fn read(
         &self,
         target: &ScrapeTarget,
@@ -260,7 +260,7 @@ impl Scraper {
         is_failing: bool,
     ) -> Result<EngineMetrics, ScrapeError> {
         let reads = if is_failing { &self.failing_reads } else { &self.healthy_reads };
-        // It is never closed.
+        // The semaphore is never closed.
         let _permit = reads.acquire().await.ok();
         let mut page = locked(&self.buffers).pop().unwrap_or_default();
         let read = self.read_page(target, kept, &mut page).await;
@@ -283,7 +283,7 @@ impl Scraper {
                     *kept = Some(connection);
                     return Ok(());
                 }
-                // The server may have closed it just then. To read twice does no harm.
+                // The server may have just closed it. Reading twice does no harm.
                 Ok(Err(ScrapeError::Http(_))) => {}
                 Ok(Err(error)) => return Err(error),
                 Err(_) => return Err(ScrapeError::Timeout),
@@ -307,14 +307,14 @@ impl Scraper {
     }
 }
 
-/// What is read of an endpoint.
+/// The target of an endpoint's reads.
 #[derive(Debug)]
 struct ScrapeTarget {
     pod: Arc<str>,
     address: SocketAddr,
     engine: Engine,
     state: Arc<EndpointState>,
-    /// Whether requests go to the same port. Otherwise it says nothing of whether they are answered.
+    /// Whether requests go to the same port. Otherwise a failed read doesn't mean that requests fail.
     is_own_port: bool,
     request: Request<Empty<Bytes>>,
 }
@@ -365,7 +365,7 @@ async fn read_repeatedly(scraper: Arc<Scraper>, target: ScrapeTarget) {
                 }
                 let delay = with_jitter(back_off(interval, health.failures), id, round);
                 if target.is_own_port && health.failures >= MAX_FAILURES && error.is_unreachable() {
-                    // Until the next read has had its time, so that no request goes there between two failures.
+                    // Until the next read has finished, so that no request is sent there between two failures.
                     target.state.note_silent(now.saturating_add(micros(AVOID_TIME.max(delay.saturating_add(READ_TIMEOUT)))));
                 }
                 sleep(delay).await;
@@ -374,10 +374,10 @@ async fn read_repeatedly(scraper: Arc<Scraper>, target: ScrapeTarget) {
     }
 }
 
-/// Whether an endpoint answers, and what was logged of it.
+/// Whether an endpoint responds, and the logged failures.
 #[derive(Debug, Default)]
 struct ReadHealth {
-    /// How many reads have failed in a row.
+    /// The number of consecutive failed reads.
     failures: u32,
     logged: Vec<FailureCause>,
     /// Whether a failure was logged since the last success.
@@ -385,7 +385,7 @@ struct ReadHealth {
 }
 
 impl ReadHealth {
-    /// Notes a failure. Returns whether it is to be logged.
+    /// Records a failure. Returns whether to log it.
     fn fail(&mut self, cause: FailureCause) -> bool {
         self.failures = self.failures.saturating_add(1);
         let is_new = !self.logged.contains(&cause);
@@ -396,25 +396,25 @@ impl ReadHealth {
         is_new
     }
 
-    /// Notes a success. Returns whether it is to be logged.
+    /// Records a success. Returns whether to log it.
     fn succeed(&mut self) -> bool {
         self.failures = 0;
         std::mem::take(&mut self.is_failure_logged)
     }
 }
 
-/// How long it takes from one read to the next after so many failures.
+/// The delay before the next read after this number of failures.
 fn back_off(interval: Duration, failures: u32) -> Duration {
     let doublings = failures.saturating_sub(MAX_FAILURES - 1).min(16);
     interval.saturating_mul(1 << doublings).min(MAX_DELAY).max(interval)
 }
 
-/// A delay up to a tenth shorter or longer, so that reads of many endpoints don't coincide.
+/// A delay that is up to a tenth shorter or longer, so that reads of many endpoints don't coincide.
 fn with_jitter(delay: Duration, id: u32, round: u64) -> Duration {
     delay.saturating_mul(900 + spread(id, round, 201)) / 1_000
 }
 
-/// A number below another that differs between endpoints and rounds.
+/// A number below `below` that differs between endpoints and rounds.
 fn spread(id: u32, round: u64, below: u32) -> u32 {
     let number = nth(0, (u64::from(id) << 32) ^ round);
     u32::try_from(number % u64::from(below.max(1))).unwrap_or(0)

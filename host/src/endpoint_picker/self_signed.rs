@@ -1,9 +1,9 @@
-//! The certificate of a picker that is given none: proxies don't verify it, as they don't upstream's.
+//! The certificate of a picker without a configured one: proxies don't verify it, like upstream's.
 
 use rcgen::{CertificateParams, KeyPair};
 use tokio_rustls::rustls::{crypto::ring::sign::any_supported_type, pki_types::PrivateKeyDer, sign::CertifiedKey};
 
-/// Makes one.
+/// Generates a certificate.
 pub fn certificate() -> anyhow::Result<CertifiedKey> {
     let key = KeyPair::generate()?;
     let params = CertificateParams::new(vec!["localhost".to_owned()])?;

@@ -1,4 +1,4 @@
-//! Sessions that stay with an endpoint by a header that holds it.
+//! Sessions: a header contains the endpoint that clients return to.
 
 use super::cluster::PoolView;
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -7,14 +7,14 @@ use pointsman_picker::{
     protocol::RequestHead,
 };
 
-/// The pod that has served the request's session, if it is one of the pool's namespace.
+/// The pod of the request's session, if it is in the pool's namespace.
 pub(super) fn pod(head: &RequestHead, view: &PoolView) -> Option<String> {
     let decoded = STANDARD.decode(head.session.as_deref()?).ok()?;
     let (namespace, pod) = std::str::from_utf8(&decoded).ok()?.split_once('/')?;
     (namespace == view.namespace()).then(|| pod.to_owned())
 }
 
-/// The header that brings the session back, unless the client has it already.
+/// The header that returns the client to the pod, unless the client already has it.
 pub(super) fn header(head: &RequestHead, config: &PickerConfig, view: &PoolView, pod: &str) -> Option<(String, String)> {
     let header = config.profiles.primary().scorers.iter().find_map(|scorer| match &scorer.kind {
         ScorerKind::SessionAffinity(affinity) => match &affinity.binding {

@@ -1,5 +1,6 @@
-//! The spans of a request. They are made directly rather than by `tracing`: a request's span is passed on from who places it to who sees its
-//! answer end, and of a request that isn't sampled there is nothing at all. Of a prompt they have the number of tokens.
+//! The spans of a request. They are created directly rather than with `tracing`, because a request's span moves from the code that places
+//! it to the code that sees its response end, and a request that isn't sampled has no span at all. Of a prompt, they contain only the
+//! number of tokens.
 
 use super::{counts::Answered, decide::Decision, decisions::record::RefusalRecord, read::Incoming, refusal::Dropped};
 use opentelemetry::{
@@ -13,25 +14,25 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-/// How many characters of a text are sent that a client has chosen.
+/// The maximum number of characters of a client's text.
 const MAX_TEXT: usize = 256;
 
-/// The span of a request that is sampled. It ends with the answer, or, if its client leaves before it is placed, when this is dropped.
+/// The span of a sampled request. It ends with the response or, if its client disconnects before it is placed, when this is dropped.
 #[derive(Debug)]
 pub(super) struct RequestSpan {
     tracer: SdkTracer,
     span: Span,
-    /// When it began, by the clock of spans and by the one that nobody sets.
+    /// Its start, by the clock of spans and by the monotonic clock.
     began: (SystemTime, Instant),
 }
 
 impl RequestSpan {
-    /// Begins it, if there are traces and the request is sampled: by the span that it belongs to, or by chance.
+    /// Starts it, if tracing is on and the request is sampled: by its parent span, or by chance.
     pub(super) fn start(tracer: Option<&SdkTracer>, pool: &Arc<str>, head: &RequestHead) -> Option<Box<Self>> {
         let tracer = tracer?;
         let around = match head.trace_parent {
             None => Context::new(),
-            // The sampler would say so too, after it has been given a context.
+            // The sampler would decide the same, but needs a context first.
             Some(parent) if !parent.is_sampled => return None,
             Some(parent) => Context::new().with_remote_span_context(remote(parent, head.trace_state.as_deref())),
         };
@@ -49,12 +50,12 @@ impl RequestSpan {
         Some(Box::new(Self { tracer: tracer.clone(), span, began }))
     }
 
-    /// Notes whose it is.
+    /// Records the priority and the flow.
     pub(super) fn asked(&mut self, priority: i64, flow: &str) {
         self.span.set_attributes([KeyValue::new("pointsman.priority", priority), text("pointsman.flow", flow)]);
     }
 
-    /// Notes what was read.
+    /// Records the parsed request.
     pub(super) fn read(&mut self, request: &Incoming) {
         if !request.model().is_empty() {
             self.span.set_attribute(text("gen_ai.request.model", request.model()));
@@ -68,12 +69,12 @@ impl RequestSpan {
         self.span.set_attribute(KeyValue::new("pointsman.estimated_input_tokens", number(request.tokens)));
     }
 
-    /// Notes that it was in flow control, and why it goes nowhere from there.
+    /// Records the time in flow control, and why the request was refused there.
     pub(super) fn waited(&self, since: Instant, refused: Option<Dropped>) {
         self.child("wait", since, Vec::new(), refused);
     }
 
-    /// Notes the choice.
+    /// Records the choice.
     pub(super) fn decided(&mut self, since: Instant, decision: Result<&Decision, Dropped>) {
         let mut attributes = Vec::new();
         if let Ok(decision) = decision {
@@ -91,7 +92,7 @@ impl RequestSpan {
         self.child("decide", since, attributes, decision.err());
     }
 
-    /// Notes where it goes, and has the model server's spans belong to this one.
+    /// Records the endpoints, and becomes the parent of the model server's spans.
     pub(super) fn sent(mut self: Box<Self>, placement: &mut Placement) -> Box<Self> {
         self.span.set_attribute(KeyValue::new("pointsman.endpoints", placement.endpoints.join(",")));
         let context = self.span.span_context();
@@ -104,7 +105,7 @@ impl RequestSpan {
         self
     }
 
-    /// Ends it with the answer that the picker gives itself.
+    /// Ends it with the picker's own response.
     pub(super) fn refused(mut self: Box<Self>, refusal: RefusalRecord) {
         let RefusalRecord { status, reason, message } = refusal;
         self.span.set_attributes([KeyValue::new("http.response.status_code", i64::from(status)), KeyValue::new("error.type", reason)]);
@@ -112,18 +113,18 @@ impl RequestSpan {
         self.end();
     }
 
-    /// Notes which endpoint has answered, as the gateway names it.
+    /// Records the endpoint that has responded, as the gateway names it.
     pub(super) fn served(&mut self, endpoint: &str) {
         self.span.set_attribute(text("pointsman.served_by", endpoint));
     }
 
-    /// Ends it with an answer of a model server, or without one.
+    /// Ends it with a model server's response, or without one.
     pub(super) fn answered(mut self: Box<Self>, answered: &Answered, first_part: Option<Instant>) {
         let Answered { status, usage, .. } = answered;
         if let Some(status) = status {
             self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(*status)));
         }
-        // What a client has done wrong is no error of the server's.
+        // A client's mistake is no error of the server.
         let failure = match status {
             None => Some(("no-answer".to_owned(), "The exchange has ended before a model server answered.")),
             Some(status) if *status >= 500 => Some((status.to_string(), "")),
@@ -153,7 +154,7 @@ impl RequestSpan {
         self.span.end_with_timestamp(now);
     }
 
-    /// A span below it, which has just ended.
+    /// A child span, which has just ended.
     fn child(&self, name: &'static str, since: Instant, mut attributes: Vec<KeyValue>, refused: Option<Dropped>) {
         attributes.extend(refused.map(|why| KeyValue::new("error.type", why.reason())));
         let around = Context::new().with_remote_span_context(self.span.span_context().clone());
@@ -165,23 +166,23 @@ impl RequestSpan {
         span.end_with_timestamp(self.at(Instant::now()));
     }
 
-    /// A moment by the clock of spans. None is before the request's own begin, however somebody sets that clock.
+    /// A moment by the clock of spans. It is never before the request's start, even if that clock was set.
     fn at(&self, moment: Instant) -> SystemTime {
         let (time, begin) = self.began;
         time + moment.saturating_duration_since(begin)
     }
 }
 
-/// A span elsewhere.
+/// A remote span.
 fn remote(parent: TraceParent, state: Option<&str>) -> SpanContext {
     let TraceParent { trace_id, span_id, is_sampled } = parent;
     let flags = TraceFlags::NOT_SAMPLED.with_sampled(is_sampled);
-    // What can't be read of the state is left out; the request keeps its header.
+    // An invalid state is left out; the request keeps its header.
     let state = state.and_then(|state| state.parse().ok()).unwrap_or(TraceState::NONE);
     SpanContext::new(trace_id.into(), span_id.into(), flags, true, state)
 }
 
-/// An attribute with a text that a client has chosen.
+/// An attribute with a client's text.
 fn text(name: &'static str, value: &str) -> KeyValue {
     KeyValue::new(name, value.chars().take(MAX_TEXT).collect::<String>())
 }

@@ -1,5 +1,5 @@
-//! Threads with a runtime each. A task stays on the thread that it begins on: with a runtime of several threads, each message of a proxy wakes
-//! a second thread to share work that takes less time than the waking.
+//! Threads with one runtime each. A task stays on its first thread: in a runtime of several threads, each message of a proxy would wake a
+//! second thread to share work that takes less time than the waking.
 
 use std::{
     io,
@@ -15,16 +15,16 @@ use tokio::{
     task::JoinSet,
 };
 
-/// Threads that connections, and whatever else has a place, are divided among. Each ends once nothing has a place on it any more.
+/// Threads for connections and other tasks. Each ends once no task has a place on it.
 #[derive(Debug)]
 pub struct Threads(Vec<Arc<OneThread>>);
 
 #[derive(Debug)]
 struct OneThread {
     handle: Handle,
-    /// How many places are taken.
+    /// The number of taken places.
     taken: AtomicUsize,
-    /// Ends it when dropped.
+    /// Ends the thread when dropped.
     _end: oneshot::Sender<()>,
 }
 
@@ -33,13 +33,13 @@ struct OneThread {
 struct Place(Arc<OneThread>);
 
 impl Threads {
-    /// Starts as many as the machine runs at once.
+    /// Starts as many threads as the machine runs at once.
     pub fn start(name: &str) -> io::Result<Self> {
         let number = thread::available_parallelism().map_or(1, usize::from);
         (0..number).map(|at| OneThread::start(format!("{name}-{at}")).map(Arc::new)).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Spawns what has a place on one of the threads for as long as it lasts.
+    /// Spawns a task that has a place on one of the threads until it ends.
     pub fn spawn<T: Send + 'static>(&self, tasks: &mut JoinSet<T>, task: impl Future<Output = T> + Send + 'static) {
         let Some(place) = self.place() else {
             tasks.spawn(task);
@@ -53,7 +53,7 @@ impl Threads {
         tasks.spawn_on(placed, &handle);
     }
 
-    /// A place on the thread where the fewest are taken.
+    /// A place on the thread with the fewest places taken.
     fn place(&self) -> Option<Place> {
         let thread = self.0.iter().min_by_key(|thread| thread.taken.load(Ordering::Relaxed))?;
         thread.taken.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! What a configuration sets that this picker reads and doesn't act on yet.
+//! The settings of a configuration that this picker parses but doesn't use yet.
 
 use pointsman_picker::config::{Parser, PickerConfig, SESSION_HEADER, ScorerKind, SessionBinding};
 
-/// Sentences about it, with what to do.
+/// A sentence with the remedy for each.
 pub fn unused(config: &PickerConfig) -> Vec<String> {
     let profiles = [Some(config.profiles.primary()), config.profiles.prefill()];
     let scorers = profiles.into_iter().flatten().flat_map(|profile| &profile.scorers);

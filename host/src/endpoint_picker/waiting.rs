@@ -1,4 +1,4 @@
-//! Requests that wait until the pool has room. One task lets them go on; whoever waits leaves when its client goes.
+//! Requests that wait until the pool has capacity. One task releases them; a request leaves the queue when its client disconnects.
 
 use super::{micros, refusal::Dropped};
 use pointsman_picker::{
@@ -18,26 +18,26 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-/// How often it is looked whether there is room, as long as somebody waits and nothing else says so: reports come in by themselves.
+/// The interval of checks for capacity while requests wait and there is no other signal: reports arrive without one.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What becomes of a request that waits: it goes on, or it is dropped.
+/// The outcome for a waiting request: it is released or dropped.
 type Waits = oneshot::Sender<Result<Released, Dropped>>;
 
-/// The requests of a pool that wait.
+/// The waiting requests of a pool.
 #[derive(Debug)]
 pub(super) struct Waiting {
     queue: Mutex<FlowQueue<Waits>>,
-    /// How many wait, so that nobody takes the lock to learn that nobody does.
+    /// Their number, so that an empty queue needs no lock.
     length: AtomicUsize,
-    /// How many may go on and aren't on their way yet.
+    /// The number of released requests that aren't sent yet.
     released: Arc<AtomicUsize>,
     changed: Notify,
     settings: FlowControl,
     clock: Instant,
 }
 
-/// A request in the queue. It leaves when this is dropped.
+/// A request in the queue. Dropping it removes it.
 struct Place<'w> {
     waiting: &'w Waiting,
     ticket: Ticket,
@@ -49,7 +49,7 @@ impl Drop for Place<'_> {
     }
 }
 
-/// That a request may go on. It is held until the request is on its way, and counts until then.
+/// The release of a request. It counts until the request is sent and this is dropped.
 #[derive(Debug)]
 pub(super) struct Released {
     counted: Arc<AtomicUsize>,
@@ -74,23 +74,23 @@ impl Drop for Released {
     }
 }
 
-/// What is known of a request that may have to wait.
+/// A request that may have to wait.
 #[derive(Clone, Debug)]
 pub(super) struct Arrival {
     /// Its priority.
     pub(super) priority: i64,
-    /// Whose it is.
+    /// Its flow.
     pub(super) flow: Arc<str>,
-    /// The bytes of its body.
+    /// The size of its body, in bytes.
     pub(super) bytes: u64,
-    /// Its tokens, by estimate.
+    /// The estimated number of its tokens.
     pub(super) tokens: u64,
-    /// Within how long its first token is wanted.
+    /// The objective for the time to its first token.
     pub(super) first_token_within: Option<Duration>,
 }
 
 impl Waiting {
-    /// Nobody waits.
+    /// Creates an empty queue.
     pub(super) fn new(settings: FlowControl, clock: Instant) -> Self {
         let queue = Mutex::new(FlowQueue::new(settings.settings.clone()));
         Self { queue, length: AtomicUsize::new(0), released: Arc::default(), changed: Notify::new(), settings, clock }
@@ -101,7 +101,7 @@ impl Waiting {
         self.settings.ceiling
     }
 
-    /// Changes the queue. Whoever leaves it is answered afterwards, and not under the lock.
+    /// Changes the queue. Requests that leave it are notified afterwards, not under the lock.
     fn change<T>(&self, change: impl FnOnce(&mut FlowQueue<Waits>) -> T) -> T {
         let mut queue = locked(&self.queue);
         let changed = change(&mut queue);
@@ -109,12 +109,12 @@ impl Waiting {
         changed
     }
 
-    /// How many wait.
+    /// The number of waiting requests.
     pub(super) fn len(&self) -> usize {
         self.length.load(Ordering::Acquire)
     }
 
-    /// Resolves once the request may go on, which is at once if nobody waits and there is room.
+    /// Resolves once the request is released, which is at once if no request waits and there is capacity.
     pub(super) async fn go_on(&self, arrival: Arrival, has_endpoints: bool, has_room: bool) -> Result<Released, Dropped> {
         if has_room && self.len() == 0 {
             return Ok(Released::new(&self.released, false));
@@ -145,15 +145,15 @@ impl Waiting {
         }
     }
 
-    /// Says that there may be room.
+    /// Notifies the queue that there may be capacity.
     pub(super) fn look(&self) {
         if self.len() > 0 {
             self.changed.notify_one();
         }
     }
 
-    /// Lets requests go on, in their order, as long as there is room. It never ends by itself.
-    /// Whether there is room for one more is asked with how many are on their way to it already.
+    /// Releases requests in order while there is capacity. It never ends by itself. `has_room` gets the number of released requests that
+    /// aren't sent yet.
     pub(super) async fn keep(&self, has_room: impl Fn(usize) -> bool) {
         loop {
             if self.len() == 0 {
@@ -175,15 +175,15 @@ impl Waiting {
         }
     }
 
-    /// Lets the next one go on; whether there was one.
+    /// Releases the next request. Returns whether there was one.
     fn let_one_go(&self) -> bool {
         let Some((_, one)) = self.change(|queue| queue.pop(|_| true)) else { return false };
-        // If its client has gone meanwhile, it counts no longer.
+        // If its client has disconnected meanwhile, it no longer counts.
         one.send(Ok(Released::new(&self.released, true))).ok();
         true
     }
 
-    /// Drops all that wait.
+    /// Drops all waiting requests.
     pub(super) fn end(&self) {
         for (_, one) in self.change(FlowQueue::drain) {
             one.send(Err(Dropped::ShuttingDown)).ok();

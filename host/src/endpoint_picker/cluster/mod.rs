@@ -1,5 +1,5 @@
-//! What the endpoint picker learns of the cluster: its pool, the pool's pods, and the InferenceObjectives and InferenceModelRewrites that
-//! refer to the pool.
+//! The endpoint picker's view of the cluster: its pool, the pool's pods, and the InferenceObjectives and InferenceModelRewrites that refer
+//! to the pool.
 
 pub mod view;
 
@@ -43,20 +43,20 @@ use std::{
 };
 use tokio::sync::{Notify, watch};
 
-/// How many objects are listed at once.
+/// The number of objects per page of a list.
 const PAGE: u32 = 500;
 
-/// How long changes gather after one was published: a rollout changes many pods at once.
+/// The delay during which changes are gathered after one was published: a rollout changes many pods at once.
 const GATHER_DELAY: Duration = Duration::from_millis(20);
 
-/// The groups of pools. The first that has the pool counts.
+/// The groups of pools. The first group that has the pool takes precedence.
 static POOL_KINDS: [&Resource; 2] = [&INFERENCE_POOL, &X_INFERENCE_POOL];
 
-/// The groups of objectives. Of two objects with one name, that of the later group counts. Upstream ignores the older group as soon as the
-/// cluster serves the newer one, which would drop objectives that nobody has moved.
+/// The groups of objectives. Of two objects with one name, that of the later group takes precedence. Upstream ignores the older group as
+/// soon as the cluster serves the newer one, which would drop objectives that nobody has migrated.
 static OBJECTIVE_KINDS: [&Resource; 2] = [&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE];
 
-/// The groups of rewrites, as with objectives.
+/// The groups of rewrites, with the same precedence.
 static REWRITE_KINDS: [&Resource; 2] = [&INFERENCE_MODEL_REWRITE, &LLM_D_INFERENCE_MODEL_REWRITE];
 
 /// The API group of a pool.
@@ -93,7 +93,7 @@ impl FromStr for PoolGroup {
     }
 }
 
-/// Which pool a picker is for.
+/// The pool of a picker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolName {
     /// Its API group.
@@ -110,7 +110,7 @@ impl Display for PoolName {
     }
 }
 
-/// What is known of a pool's cluster side; the picker reads it for each request.
+/// The pool's state in the cluster, which the picker reads for each request.
 #[derive(Debug, Default)]
 pub struct PoolView {
     /// Its endpoints.
@@ -121,14 +121,14 @@ pub struct PoolView {
     state: watch::Sender<PoolState>,
 }
 
-/// Whether requests can be answered rightly.
+/// Whether requests can be handled correctly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PoolState {
-    /// Why not, and the remedy.
+    /// Why they can't, and the remedy.
     obstacle: Option<String>,
-    /// Whether everything has been listed, the pool existing or not.
+    /// Whether everything has been listed, regardless of the pool's existence.
     is_listed: bool,
-    /// The pool as policies select it, if it exists.
+    /// The pool as the selectors of policies see it, if it exists.
     subject: Option<Arc<Subject>>,
 }
 
@@ -139,7 +139,7 @@ impl Default for PoolState {
 }
 
 impl PoolView {
-    /// Nothing is known yet.
+    /// Creates a view without any objects.
     pub fn new(name: &PoolName) -> Self {
         let state = watch::Sender::new(Known::new(name.group).state(name));
         Self { namespace: name.namespace.clone(), state, ..Self::default() }
@@ -160,32 +160,33 @@ impl PoolView {
         self.rewrites.load_full()
     }
 
-    /// Why no request can be answered rightly, and the remedy: something hasn't been listed yet, or the pool doesn't exist.
+    /// Why requests can't be handled, and the remedy: something hasn't been listed yet, or the pool doesn't exist.
     pub fn obstacle(&self) -> Option<String> {
         self.state.borrow().obstacle.clone()
     }
 
-    /// The pool as policies select it, once that is something else; none while it doesn't exist. Of its namespace the name alone is known.
+    /// Waits until the pool, as the selectors of policies see it, differs from `known`; none while it doesn't exist. Only the name of its
+    /// namespace is known, not its labels.
     pub(super) async fn subject_other_than(&self, known: Option<&Arc<Subject>>) -> Option<Arc<Subject>> {
         let mut states = self.state.subscribe();
         let state = states.wait_for(|state| state.subject.as_ref() != known).await;
-        // The sender is here.
+        // `self` has the sender, so it exists.
         state.ok().and_then(|state| state.subject.clone())
     }
 
-    /// What hasn't been listed yet, whether the pool exists or not.
+    /// The kinds that aren't listed yet, regardless of the pool's existence.
     pub fn unlisted(&self) -> Option<String> {
         let state = self.state.borrow();
         state.obstacle.clone().filter(|_| !state.is_listed)
     }
 
-    /// Resolves once everything has been listed, also if the pool doesn't exist.
+    /// Resolves once everything has been listed, even if the pool doesn't exist.
     pub async fn listed(&self) {
         _ = self.state.subscribe().wait_for(|state| state.is_listed).await;
     }
 }
 
-/// Watches a pool and what belongs to it until the process ends.
+/// Watches a pool and its objects until the process ends.
 pub async fn keep(client: Client, name: PoolName, view: Arc<PoolView>) {
     Watches::new(client, name, view).run().await;
 }
@@ -193,11 +194,11 @@ pub async fn keep(client: Client, name: PoolName, view: Arc<PoolView>) {
 /// The objects of a kind.
 #[derive(Debug)]
 struct Listed<V> {
-    /// They, by name; none until they have been listed.
+    /// The objects by name; none until they have been listed.
     objects: Option<BTreeMap<String, V>>,
-    /// The labels by which they were selected.
+    /// The label selector of the list.
     selector: Option<String>,
-    /// Why they may not be listed.
+    /// Why they can't be listed.
     refusal: Option<String>,
 }
 
@@ -208,7 +209,7 @@ impl<V> Default for Listed<V> {
 }
 
 impl<V: PartialEq> Listed<V> {
-    /// Replaces an object, or removes it. Returns whether that changes anything: most changes of pods don't.
+    /// Replaces an object, or removes it. Returns whether anything relevant has changed: most changes of pods are irrelevant.
     fn apply(&mut self, name: String, value: Option<V>) -> bool {
         let Some(objects) = &mut self.objects else { return false };
         match value {
@@ -226,7 +227,7 @@ fn is_missing<V>(groups: &[Listed<V>]) -> bool {
     groups.iter().any(|listed| listed.objects.is_none())
 }
 
-/// What the watches have brought.
+/// The objects from the watches.
 #[derive(Debug, Default)]
 struct Known {
     pools: [Listed<PoolSpec>; 2],
@@ -235,11 +236,11 @@ struct Known {
     rewrites: [Listed<ForPool<ModelRewrite>>; 2],
 }
 
-/// The objects of a kind among all.
+/// A kind's objects among all.
 type Part<V> = fn(&mut Known) -> &mut Listed<V>;
 
 impl Known {
-    /// Nothing is known yet; groups that can't have the pool aren't waited for.
+    /// Without any objects; groups that can't have the pool aren't waited for.
     fn new(group: PoolGroup) -> Self {
         let mut known = Self::default();
         for (kind, listed) in POOL_KINDS.iter().zip(&mut known.pools) {
@@ -248,14 +249,14 @@ impl Known {
         known
     }
 
-    /// The pool and its group. A group that hasn't been listed may have it, so those after it must wait.
+    /// The pool and its group. An unlisted group may have it, so later ones must wait.
     fn pool(&self, name: &str) -> Option<(&'static str, &PoolSpec)> {
         let groups = POOL_KINDS.iter().zip(&self.pools);
         let mut listed = groups.map_while(|(kind, listed)| Some((kind.group, listed.objects.as_ref()?)));
         listed.find_map(|(group, pools)| Some((group, pools.get(name)?)))
     }
 
-    /// The endpoints; none if they stay as they are until the pods have been listed by the pool's selector.
+    /// The endpoints; none if they stay unchanged until the pods have been listed with the pool's selector.
     fn endpoints(&self, name: &str) -> Option<Vec<EndpointSpec>> {
         let Some((_, pool)) = self.pool(name).filter(|(_, pool)| !pool.selector.is_empty()) else { return Some(Vec::new()) };
         let is_current = self.pods.selector.as_ref() == Some(&pool.selector);
@@ -283,7 +284,7 @@ impl Known {
         } else {
             return PoolState { obstacle: None, is_listed: true, subject };
         };
-        // What may not be listed can be the cause.
+        // Kinds that can't be listed may be the cause.
         let refusals = self.pools.iter().map(|listed| &listed.refusal).chain([&self.pods.refusal]).flatten();
         let sentences: Vec<&str> = [&obstacle].into_iter().chain(refusals).map(String::as_str).collect();
         PoolState { obstacle: Some(sentences.join("; ")), is_listed: missing.is_empty(), subject }
@@ -296,7 +297,7 @@ struct Watches {
     name: PoolName,
     view: Arc<PoolView>,
     known: Mutex<Known>,
-    /// The labels of the pool's pods; empty if there is no pool.
+    /// The label selector of the pool's pods; empty if there is no pool.
     selector: watch::Sender<String>,
     changed: Notify,
 }
@@ -326,14 +327,14 @@ impl Watches {
         join_all(tasks).await;
     }
 
-    /// Watches the pods that the pool selects, again from scratch whenever it selects others.
+    /// Watches the pool's pods, from scratch whenever the selector changes.
     async fn follow_pods(&self) {
         let mut selectors = self.selector.subscribe();
         loop {
             let selector = selectors.borrow_and_update().clone();
             let followed = async {
                 if selector.is_empty() {
-                    // Nobody watches them now, so what is known of them would become wrong.
+                    // Nothing watches them now, so the known pods would become outdated.
                     locked(&self.known).pods = Listed::default();
                     std::future::pending::<()>().await;
                 } else {
@@ -389,8 +390,8 @@ impl Watches {
         }
     }
 
-    /// Notes that a kind can't be watched, and logs it unless that was logged. What was listed before stays. A kind that was never listed has
-    /// no objects if the cluster doesn't serve it, or if it may not be listed; only pods are waited for.
+    /// Records that a kind can't be watched, and logs it unless that was logged. Listed objects stay. A kind that was never listed has no
+    /// objects if the cluster doesn't serve it, or if it can't be listed; only pods are waited for.
     fn note_failure<V>(&self, kind: &Resource, error: &watcher::Error, part: Part<V>, complained: bool) {
         let code = status_code(error);
         let is_optional = *kind != POD;
@@ -422,7 +423,7 @@ impl Watches {
         }
     }
 
-    /// Publishes the first change at once, and those after it together.
+    /// Publishes the first change at once, and later ones together.
     async fn publish_changes(&self) {
         let mut complained = false;
         loop {
@@ -435,7 +436,7 @@ impl Watches {
         }
     }
 
-    /// Publishes what is known. Returns how many endpoints there is no room for.
+    /// Publishes the known state. Returns the number of endpoints that exceed the limit.
     fn publish(&self) -> usize {
         let name = self.name.name.as_str();
         let (objectives, rewrites, endpoints, selector, state) = {
@@ -460,7 +461,7 @@ impl Watches {
             is_new
         });
         let obstacle = state.obstacle.clone().filter(|_| state.is_listed);
-        // Last, so that whoever waits for it finds the rest.
+        // Last, so that a task that waits for it finds the rest.
         let is_new = self.view.state.send_if_modified(|current| {
             let is_new = *current != state;
             *current = state;
@@ -475,7 +476,7 @@ impl Watches {
     }
 }
 
-/// A pool that is being deleted is as good as gone.
+/// A pool that is being deleted counts as deleted.
 fn read_pool(object: &DynamicObject) -> Option<PoolSpec> {
     let labels = || object.labels().clone();
     object.metadata.deletion_timestamp.is_none().then(|| PoolSpec { labels: labels(), ..PoolSpec::from_object(&object.data) })

@@ -1,4 +1,4 @@
-//! From a pool, its pods and what refers to the pool to endpoints, priorities and rewrites: pure functions.
+//! Computes endpoints, priorities and rewrites from a pool, its pods and the objects that refer to the pool: pure functions.
 
 #[cfg(test)]
 mod tests;
@@ -16,16 +16,16 @@ use std::{
     sync::Arc,
 };
 
-/// How many ports of each pod are endpoints.
+/// The maximum number of ports per pod that are endpoints.
 const MAX_PORTS: usize = 8;
 
-/// The annotations of a pod with those of the pool's ports that it serves, separated by commas. The first that is set counts.
+/// The annotations of a pod with the pool's ports that it serves, separated by commas. The first that is set takes precedence.
 const ACTIVE_PORTS: [&str; 2] = ["llm-d.ai/active-ports", "inference.networking.k8s.io/active-ports"];
 
-/// As much of an InferencePool as matters here.
+/// The fields of an InferencePool that matter here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolSpec {
-    /// The labels of its pods, as the API server takes a selector. An empty one selects no pods.
+    /// The label selector of its pods, in the API server's format. An empty one selects no pods.
     pub selector: String,
     /// The ports of each pod that serve requests.
     pub ports: Vec<u16>,
@@ -36,11 +36,11 @@ pub struct PoolSpec {
 }
 
 impl PoolSpec {
-    /// Reads its spec, in the form of either group.
+    /// Parses its spec, in the format of either group.
     pub fn from_object(object: &Value) -> Self {
         let spec = &object["spec"];
         let selector = &spec["selector"];
-        // In v1alpha2 the selector is the labels.
+        // In v1alpha2, the selector is a map of labels.
         let labels = if selector["matchLabels"].is_object() { &selector["matchLabels"] } else { selector };
         let labels = labels.as_object().into_iter().flatten();
         let mut selector: Vec<String> = labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
@@ -57,19 +57,19 @@ impl PoolSpec {
     }
 }
 
-/// As much of a pod that takes requests as matters here.
+/// The fields of a pod that matter here. The pod can serve requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolPod {
     uid: Arc<str>,
     name: Arc<str>,
     labels: Arc<BTreeMap<String, String>>,
     ip: IpAddr,
-    /// Those of the pool's ports that it serves; all if it names none.
+    /// The pool's ports that it serves; all if it has no annotation.
     active_ports: Option<Vec<u16>>,
 }
 
 impl PoolPod {
-    /// Reads it. None if it takes no requests: it isn't Ready, has no address, or is being deleted.
+    /// Parses a pod. None if it can't serve requests: it isn't Ready, has no address, or is being deleted.
     pub fn from_object(object: &DynamicObject) -> Option<Self> {
         let status = &object.data["status"];
         let mut conditions = status["conditions"].as_array().into_iter().flatten();
@@ -83,7 +83,7 @@ impl PoolPod {
             name: object.name_any().into(),
             labels: Arc::new(object.labels().clone()),
             ip: status["podIP"].as_str()?.parse().ok()?,
-            // What isn't a number is passed over, as upstream has it: an annotation without any number leaves no endpoint.
+            // Invalid numbers are ignored, as upstream does: an annotation without any number leaves no endpoint.
             active_ports: active_ports.map(|text| text.split(',').filter_map(|port| port.trim().parse().ok()).collect()),
         })
     }
@@ -93,7 +93,7 @@ impl PoolPod {
     }
 }
 
-/// The endpoints of a pool: each of its ports on each pod that serves it.
+/// The endpoints of a pool: each of its ports on each pod that serves the port.
 pub fn endpoints<'a>(pool: &PoolSpec, pods: impl IntoIterator<Item = &'a PoolPod>) -> Vec<EndpointSpec> {
     let mut endpoints = Vec::new();
     for pod in pods {
@@ -109,7 +109,7 @@ pub fn endpoints<'a>(pool: &PoolSpec, pods: impl IntoIterator<Item = &'a PoolPod
     endpoints
 }
 
-/// What an object specifies for the pool that it refers to.
+/// A value from an object for the pool that it refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForPool<T> {
     group: &'static str,
@@ -118,7 +118,7 @@ pub struct ForPool<T> {
 }
 
 impl<T> ForPool<T> {
-    /// None if it is being deleted, or what it refers to can't be a pool. Without a group it refers to a pool of v1, which is the default of
+    /// None if the object is being deleted, or can't refer to a pool. Without a group it refers to a pool of v1, which is the default of
     /// the CRDs.
     fn new(object: &DynamicObject, value: T) -> Option<Self> {
         if object.metadata.deletion_timestamp.is_some() {
@@ -130,12 +130,12 @@ impl<T> ForPool<T> {
     }
 }
 
-/// Reads the priority of an InferenceObjective.
+/// Parses the priority of an InferenceObjective.
 pub fn read_objective(object: &DynamicObject) -> Option<ForPool<i64>> {
     ForPool::new(object, object.data["spec"]["priority"].as_i64().unwrap_or_default())
 }
 
-/// Reads an InferenceModelRewrite.
+/// Parses an InferenceModelRewrite.
 pub fn read_rewrite(object: &DynamicObject) -> Option<ForPool<ModelRewrite>> {
     let rewrite = ModelRewrite {
         created: object.metadata.creation_timestamp.as_ref().map_or(0, |time| time.0.as_second()),
@@ -150,7 +150,7 @@ fn read_rule(rule: &Value) -> Option<Rule> {
     let models = matches.iter().map(|matched| &matched["model"]);
     let exact = models.filter(|model| model["type"].as_str().is_none_or(|type_| type_ == "Exact"));
     let models: Vec<String> = exact.filter_map(|model| model["value"].as_str().map(str::to_owned)).collect();
-    // Without models it would be for all of them.
+    // Without models, it would apply to all models.
     if models.is_empty() && !matches.is_empty() {
         return None;
     }
@@ -161,12 +161,13 @@ fn read_rule(rule: &Value) -> Option<Rule> {
     Some(Rule { models, targets: targets.collect() })
 }
 
-/// The priorities of the objectives of a pool, which is given by group and name. Of two with one name, that of the later group counts.
+/// The priorities of the objectives of a pool, which is given by group and name. Of two with one name, that of the later group takes
+/// precedence.
 pub fn objectives<'a>(pool: (&str, &str), groups: impl IntoIterator<Item = &'a BTreeMap<String, ForPool<i64>>>) -> BTreeMap<String, i64> {
     for_pool(pool, groups).into_iter().map(|(name, priority)| (name.to_owned(), *priority)).collect()
 }
 
-/// The rewrites of a pool, which is given by group and name. Of two with one name, that of the later group counts.
+/// The rewrites of a pool, which is given by group and name. Of two with one name, that of the later group takes precedence.
 pub fn rewrites<'a>(pool: (&str, &str), groups: impl IntoIterator<Item = &'a BTreeMap<String, ForPool<ModelRewrite>>>) -> ModelRewrites {
     ModelRewrites::new(for_pool(pool, groups).into_values().cloned().collect())
 }

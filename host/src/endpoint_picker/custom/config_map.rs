@@ -1,4 +1,4 @@
-//! The policy of ConfigMaps in a pool's namespace.
+//! A policy in ConfigMaps of a pool's namespace.
 
 use super::{Complaints, from_bytes};
 use crate::{
@@ -16,19 +16,19 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use tokio::task::spawn_blocking;
 
-/// The key of the plugin, and that of its configuration, which the first ConfigMap may have.
+/// The keys of the plugin and of its configuration. The first ConfigMap may have the latter.
 pub const KEY: &str = "plugin.wasm";
 const CONFIG_KEY: &str = "config.yaml";
 
-/// The ConfigMaps that hold a policy.
+/// The ConfigMaps with a policy.
 #[derive(Debug)]
 struct Maps {
     namespace: String,
-    /// More than one if it is too large for one.
+    /// Several if the policy is too large for one.
     names: Vec<String>,
-    /// As they are now, in the order of the names.
+    /// Their current versions, in the order of the names.
     found: Vec<Option<Arc<ConfigMap>>>,
-    /// Which have been listed.
+    /// Whether each has been listed.
     listed: Vec<bool>,
 }
 
@@ -55,7 +55,7 @@ impl Maps {
     }
 }
 
-/// Has pools decided by what ConfigMaps of a namespace hold, as soon as they are there. It never ends by itself.
+/// Sets the policy of ConfigMaps in pools, as soon as they exist. It never ends by itself.
 pub async fn follow(client: Client, namespace: String, names: Vec<String>, loader: Arc<Loader>, pools: Vec<Arc<Pool>>) {
     let api: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let watch = |(at, name): (usize, &String)| states(api.clone(), name).map(move |state| (at, state)).boxed();

@@ -1,4 +1,4 @@
-//! The last decisions of a pool, from which somebody can find out why a request went where it did.
+//! The last decisions of a pool, which explain where requests were sent.
 
 pub mod record;
 pub mod route;
@@ -17,17 +17,17 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// How many decisions may be recorded. Each holds 15 KiB at most.
+/// The maximum number of recorded decisions. Each has at most 15 KiB.
 pub const MAX_DECISIONS: u32 = 100_000;
 
-/// How many endpoints are recorded of one decision.
+/// The maximum number of recorded endpoints per decision.
 pub const MAX_ROWS: usize = 64;
 
-/// The last decisions. Every request is recorded, however many there are: the one that somebody asks about would be missing otherwise, and to
-/// copy the rows of 64 endpoints takes a small part of what a policy's answer does.
+/// The last decisions. Every request is recorded, because otherwise the one in question could be missing; copying the rows of 64 endpoints
+/// takes a small part of the time of a policy's call.
 ///
-/// Each slot is replaced as a whole and without a lock, so that requests wait neither for each other nor for somebody who reads. A request that
-/// is overtaken by a whole round of others between its number and its slot replaces a newer one there, which nobody misses.
+/// Each slot is replaced as a whole and without a lock, so that requests wait neither for each other nor for readers. A request that is
+/// overtaken by a whole round of others between taking its number and filling its slot replaces a newer record, which does no harm.
 #[derive(Debug)]
 pub struct Decisions {
     slots: Box<[ArcSwapOption<Record>]>,
@@ -35,7 +35,7 @@ pub struct Decisions {
 }
 
 impl Decisions {
-    /// Room for so many decisions, or for as many as may be. With 0 nothing is recorded.
+    /// Creates space for this number of decisions, up to the maximum. With 0, nothing is recorded.
     pub fn new(capacity: u32) -> Self {
         let slots = std::iter::repeat_with(ArcSwapOption::empty).take(capacity.min(MAX_DECISIONS) as usize).collect();
         Self { slots, next: AtomicU64::new(0) }
@@ -46,7 +46,7 @@ impl Decisions {
         !self.slots.is_empty()
     }
 
-    /// The record of a request that has just come, unless nothing is recorded.
+    /// The record of a new request, unless recording is off.
     pub(super) fn start(&self, pool: &Arc<str>, head: &RequestHead) -> Option<Box<Record>> {
         if !self.is_recording() {
             return None;
@@ -62,7 +62,7 @@ impl Decisions {
         }))
     }
 
-    /// Takes a record whose request has its answer. The oldest one gives way.
+    /// Stores the record of a finished request, in place of the oldest one.
     pub(super) fn push(&self, mut record: Record) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         record.number = number;
@@ -74,7 +74,7 @@ impl Decisions {
         self.slots[place as usize].store(Some(Arc::new(record)));
     }
 
-    /// Those that are there, the newest first.
+    /// The stored records, newest first.
     pub fn newest(&self) -> Vec<Arc<Record>> {
         let mut records: Vec<Arc<Record>> = self.slots.iter().filter_map(ArcSwapOption::load_full).collect();
         records.sort_unstable_by_key(|record| std::cmp::Reverse(record.number));

@@ -1,21 +1,21 @@
-//! What is recorded of a decision: what it was made from, and what came of it. Of a prompt there are counts alone: neither its text nor hashes of
-//! it, by which somebody could find out whether it is a text that they know.
+//! The record of a decision: its inputs and its result. A prompt is recorded only as counts, without its text or hashes, with which
+//! somebody could check whether it is a known text.
 
 use pointsman_picker::pick::EndpointFeatures;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 use std::{borrow::Cow, ops::Deref, sync::Arc};
 
-/// What removes endpoints that the gateway doesn't allow.
+/// The step that removes endpoints which the gateway doesn't allow.
 pub const SUBSET: &str = "subset";
 
-/// What removes endpoints that can't be reached.
+/// The step that removes unreachable endpoints.
 pub const AVOIDED: &str = "avoided";
 
-/// What removes endpoints that the policy excludes.
+/// The step that removes endpoints which the policy excludes.
 pub const EXCLUDED: &str = "policy";
 
-/// What is held several times and exists once.
+/// A value with several references that exists once.
 #[derive(Debug)]
 pub struct Shared<T: ?Sized>(pub Arc<T>);
 
@@ -58,15 +58,15 @@ impl Default for Shared<str> {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Record {
-    /// How many were recorded before it.
+    /// The number of records before it.
     pub number: u64,
     /// The request's `x-request-id`, or the number.
     pub request: String,
-    /// When it came, by RFC 3339.
+    /// When it arrived, as RFC 3339.
     pub time: String,
     /// The pool, as NAMESPACE/NAME.
     pub pool: Shared<str>,
-    /// The model that the client has named; empty if none.
+    /// The model in the client's request; empty if none.
     pub model: String,
     /// The model that it was sent to instead.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -78,43 +78,43 @@ pub struct Record {
     pub priority: i64,
     /// Its flow.
     pub flow: String,
-    /// The tokens of its prompt, by estimate.
+    /// The estimated number of tokens of its prompt.
     pub prompt_tokens: u64,
-    /// How many tokens its answer may have.
+    /// The maximum number of tokens of its response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output_limit: Option<u64>,
-    /// How long it was in flow control.
+    /// The time it spent in flow control.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waited_seconds: Option<f64>,
-    /// How full the pool was when it came, if that mattered.
+    /// The saturation of the pool when it arrived, if that mattered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub saturation: Option<f64>,
-    /// How many endpoints the pool had.
+    /// The number of endpoints of the pool.
     pub pool_endpoints: usize,
-    /// How many endpoints the gateway allowed, if it didn't allow all.
+    /// The number of endpoints that the gateway allowed, if not all.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subset: Option<usize>,
-    /// Where it was sent, the first choice first.
+    /// The endpoints it was sent to, first choice first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub sent: Vec<String>,
-    /// Which other endpoint prefills its prompt.
+    /// The other endpoint that prefills its prompt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefill: Option<String>,
-    /// Why it was sent nowhere.
+    /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<RefusalRecord>,
-    /// The choice of each profile that ran, in their order.
+    /// The choice of each profile that ran, in order.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<ProfileRecord>,
 }
 
-/// Why a request was sent nowhere.
+/// Why a request was refused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RefusalRecord {
     /// The status of the response.
     pub status: u16,
-    /// The reason, as upstream calls it.
+    /// The reason, in upstream's terms.
     pub reason: String,
     /// A sentence for people.
     pub message: Cow<'static, str>,
@@ -128,39 +128,39 @@ pub struct ProfileRecord {
     pub name: String,
     /// The type of its picker.
     pub picker: Cow<'static, str>,
-    /// What decided whatever was left to chance.
+    /// The seed of all random choices.
     pub seed: u64,
     /// The policy that scored; without one, the endpoint with the least load was chosen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy: Option<Shared<PolicyRecord>>,
-    /// All policies that scored, it among them, if they are several: a score is the weighted mean of theirs.
+    /// All policies that scored, including that one, if there are several: a score is the weighted mean of theirs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub together: Vec<WeightedPolicy>,
     /// The digest of the policy set whose plugins scored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub policy_set: Option<Shared<str>>,
-    /// The policies before it in line, which didn't answer.
+    /// The preceding policies that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unanswered: Vec<Unanswered>,
-    /// The endpoints: those that were chosen, those that were scored from the best on, and those that were removed.
+    /// The endpoints: the chosen ones, the scored ones from the best on, and the removed ones.
     pub endpoints: Vec<EndpointRecord>,
-    /// How many endpoints there is no room for.
+    /// The number of endpoints that are left out.
     pub left_out: usize,
-    /// The range of each feature over all endpoints that were scored, if some of these are left out: scorers compare with it.
+    /// The range of each feature over all scored endpoints, if some of these are left out: scorers compare values with it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub extremes: Option<Box<Extremes>>,
 }
 
-/// The least and the greatest value of each feature.
+/// The minimum and maximum value of each feature.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Extremes {
-    /// The least ones.
+    /// The minimum values.
     pub least: EndpointFeatures,
-    /// The greatest ones.
+    /// The maximum values.
     pub most: EndpointFeatures,
 }
 
-/// A policy that has answered.
+/// A policy that has scored.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct PolicyRecord {
@@ -168,26 +168,26 @@ pub struct PolicyRecord {
     pub name: String,
     /// The digest of its bytes.
     pub digest: String,
-    /// The features that it asks for, in its order.
+    /// The features that it requests, in its order.
     pub features: Vec<String>,
-    /// The configuration of the built-in policy: the profile's scorers. What an administrator has configured for another one isn't shown to
-    /// whoever reaches the port.
+    /// The configuration of the built-in policy: the profile's scorers. Another policy's configuration isn't shown, because anyone who
+    /// reaches the port could read it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
     /// The digest of its configuration.
     pub config_digest: String,
 }
 
-/// One of several policies that have answered.
+/// One of several policies that have scored.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WeightedPolicy {
-    /// How much its scores count.
+    /// The weight of its scores.
     pub weight: f64,
-    /// It.
+    /// The policy.
     pub policy: Shared<PolicyRecord>,
 }
 
-/// A policy that hasn't answered.
+/// A policy that failed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Unanswered {
@@ -195,13 +195,13 @@ pub struct Unanswered {
     pub policy: String,
     /// The digest of its bytes.
     pub digest: String,
-    /// Why, as one word.
+    /// The reason, as one word.
     pub reason: Cow<'static, str>,
-    /// Why, as a sentence.
+    /// The reason, as a sentence.
     pub message: String,
 }
 
-/// What was known of an endpoint, and what came of it.
+/// An endpoint's features and result.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EndpointRecord {
@@ -214,7 +214,7 @@ pub struct EndpointRecord {
     pub chosen: bool,
     /// Its score.
     pub score: Option<f64>,
-    /// What has removed it before the choice: `subset`, the type of a filter, `avoided`, or `policy`.
+    /// The step that removed it before the choice: `subset`, the type of a filter, `avoided`, or `policy`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub removed_by: Option<Cow<'static, str>>,
     /// All features; null is unknown.

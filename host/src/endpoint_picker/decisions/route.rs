@@ -14,26 +14,26 @@ use tokio::{sync::Semaphore, task::spawn_blocking};
 /// The path.
 pub const PATH: &str = "/decisions";
 
-/// How many decisions an answer has unless the request sets it, and how many it may set.
+/// The default number of decisions in a response, and the maximum that a request may set.
 const DEFAULT_LIMIT: usize = 100;
 const MAX_LIMIT: usize = 1_000;
 
-/// How many bytes an answer has at most. Older decisions are left out.
+/// The maximum size of a response, in bytes. Older decisions are left out.
 pub const MAX_ANSWER_BYTES: usize = 16 << 20;
 
-/// What answers. One answer is written at a time: requests to models come first.
+/// The state of the route. One response is written at a time: requests to models take precedence.
 #[derive(Clone, Debug)]
 struct Served {
     decisions: Arc<Decisions>,
     turn: Arc<Semaphore>,
 }
 
-/// Which decisions are wanted.
+/// The parameters of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Those about this request alone.
+    /// Only the decision about this request.
     pub request: Option<String>,
-    /// How many.
+    /// The maximum number of decisions.
     pub limit: usize,
 }
 
@@ -59,13 +59,13 @@ impl Wanted {
         Ok(wanted)
     }
 
-    /// The lines.
+    /// The response's lines.
     pub fn lines(&self, decisions: &Decisions) -> Vec<u8> {
         let is_wanted = |request: &str| self.request.as_deref().is_none_or(|wanted| wanted == request);
         let mut lines = Vec::new();
         for record in decisions.newest().iter().filter(|record| is_wanted(&record.request)).take(self.limit) {
             let before = lines.len();
-            // Plain data always has JSON, and a buffer takes all of it.
+            // Plain data always serializes, and a buffer accepts all of it.
             serde_json::to_writer(&mut lines, &**record).ok();
             lines.push(b'\n');
             if lines.len() > MAX_ANSWER_BYTES {
@@ -92,7 +92,7 @@ async fn answer(State(Served { decisions, turn }): State<Served>, RawQuery(query
         Err(sentence) => return (StatusCode::BAD_REQUEST, sentence + "\n").into_response(),
     };
     let _turn = turn.acquire().await;
-    // Some megabytes of JSON would keep a thread from requests that are to be placed.
+    // Some megabytes of JSON would block a thread for requests to be placed.
     match spawn_blocking(move || wanted.lines(&decisions)).await {
         Ok(lines) => ([(CONTENT_TYPE, "application/x-ndjson")], lines).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("writing the decisions failed: {error}\n")).into_response(),

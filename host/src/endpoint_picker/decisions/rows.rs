@@ -1,4 +1,4 @@
-//! Which endpoints of a decision are recorded, and what.
+//! Selects the endpoints of a decision that are recorded, and computes their rows.
 
 use super::record::{EXCLUDED, EndpointRecord, Extremes, Shared};
 use pointsman_picker::{
@@ -7,23 +7,23 @@ use pointsman_picker::{
 };
 use std::sync::Arc;
 
-/// The steps that remove endpoints, and which of them each endpoint has passed.
+/// The steps that remove endpoints, and the number of steps that each endpoint has passed.
 #[derive(Debug, Default)]
 pub(in crate::endpoint_picker) struct Steps {
     types: Vec<&'static str>,
-    /// How many steps each endpoint has passed.
+    /// The number of steps that each endpoint has passed.
     passed: Vec<usize>,
 }
 
 impl Steps {
-    /// Begins again, with so many endpoints.
+    /// Resets the steps for this number of endpoints.
     pub(in crate::endpoint_picker) fn reset(&mut self, endpoints: usize) {
         self.types.clear();
         self.passed.clear();
         self.passed.resize(endpoints, 0);
     }
 
-    /// Takes a step, and the endpoints that are left after it.
+    /// Adds a step, with the endpoints that remain after it.
     pub(in crate::endpoint_picker) fn add(&mut self, step: &'static str, left: &[usize]) {
         self.types.push(step);
         for at in left {
@@ -37,29 +37,29 @@ impl Steps {
     }
 }
 
-/// The endpoints of a choice. Places are those in the pool, except in `scores`, which has one for each of `kept`.
+/// The endpoints of a choice. Positions are those in the pool, except in `scores`, which has one entry for each of `kept`.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::endpoint_picker) struct Considered<'c> {
     pub(in crate::endpoint_picker) endpoints: &'c [Endpoint],
     pub(in crate::endpoint_picker) features: &'c [EndpointFeatures],
     pub(in crate::endpoint_picker) steps: &'c Steps,
     pub(in crate::endpoint_picker) kept: &'c [usize],
-    /// NaN is excluded; none if no policy has answered.
+    /// NaN means excluded; none if no policy has scored.
     pub(in crate::endpoint_picker) scores: Option<&'c [f64]>,
     pub(in crate::endpoint_picker) chosen: &'c [usize],
 }
 
-/// An endpoint's place in a record: the lesser ones are recorded first.
+/// An endpoint's order in a record: smaller ones are recorded first.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 struct Order {
     class: u8,
-    /// The place among the chosen ones, or the score below 0.
+    /// The position among the chosen ones, or the negative score.
     within: f64,
     at: usize,
 }
 
 impl Considered<'_> {
-    /// Up to `most` endpoints: the chosen ones, then the scored ones from the best on, then those that were removed.
+    /// Up to `most` endpoints: the chosen ones, then the scored ones from the best on, then the removed ones.
     pub(in crate::endpoint_picker) fn rows(&self, most: usize) -> Vec<EndpointRecord> {
         let mut scores: Vec<Option<f64>> = vec![None; self.endpoints.len()];
         for (at, score) in self.kept.iter().zip(self.scores.unwrap_or_default()) {
@@ -68,7 +68,7 @@ impl Considered<'_> {
         let mut order: Vec<Order> = (0..self.endpoints.len()).map(|at| self.order(at, scores[at])).collect();
         let compare = |one: &Order, other: &Order| one.partial_cmp(other).unwrap_or(std::cmp::Ordering::Equal);
         if order.len() > most {
-            // Only those that are recorded are sorted.
+            // Sort only the recorded ones.
             order.select_nth_unstable_by(most, compare);
             order.truncate(most);
         }
@@ -83,7 +83,7 @@ impl Considered<'_> {
             (Some(place), _) => (0, place),
             (None, Some(score)) if !score.is_nan() => (1, -score),
             (None, None) if self.steps.removed_by(at).is_some() => (3, 0.0),
-            // The policy was asked about it, as about those above.
+            // The policy has scored it, like those above.
             _ => (2, 0.0),
         };
         Order { class, within, at }
@@ -102,7 +102,7 @@ impl Considered<'_> {
         }
     }
 
-    /// The range of each feature over the scored endpoints, if not all of these are among so many rows.
+    /// The range of each feature over the scored endpoints, if not all of these are among `most` rows.
     pub(in crate::endpoint_picker) fn extremes(&self, most: usize) -> Option<Box<Extremes>> {
         if self.kept.len() <= most {
             return None;

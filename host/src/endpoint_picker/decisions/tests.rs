@@ -1,4 +1,4 @@
-//! What is recorded, of how many requests and endpoints, and in which order.
+//! Tests of the records' content, number and order.
 
 use super::{
     record::{AVOIDED, EXCLUDED, EndpointRecord, Record, SUBSET},

@@ -1,6 +1,7 @@
-//! Istio's proxies call a service by the name of its cluster, `outbound|9002||picker.models.svc.cluster.local`. No authority of a URI has a
-//! bar, so the HTTP/2 server would reset each of their streams. Here each bar of an `:authority` becomes a plus sign, before the server reads
-//! it. Both are as long in HPACK, by its Huffman code too, so nothing moves, and the header tables of both sides stay alike.
+//! Istio's proxies call a service by the name of its cluster, `outbound|9002||picker.models.svc.cluster.local`. A bar isn't allowed in the
+//! authority of a URI, so the HTTP/2 server would reset each of their streams. This stream replaces each bar in an `:authority` with a plus
+//! sign, before the server reads it. Both have the same length in HPACK, even in its Huffman code, so nothing moves, and the header tables
+//! of both sides stay equal.
 
 use std::{
     io,
@@ -9,7 +10,7 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What a client sends before its first frame.
+/// The size of a client's connection preface.
 const PREFACE: usize = 24;
 
 /// The length of a frame's head.
@@ -21,16 +22,16 @@ const END_HEADERS: u8 = 0x4;
 const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
-/// The longest frame that the server accepts. It refuses longer ones by itself.
+/// The maximum size of a frame. The server itself refuses larger ones.
 const MAX_FRAME: usize = 16_384;
 
-/// How much is read at once.
+/// The number of bytes per read.
 const CHUNK: usize = 16 << 10;
 
 /// The index of `:authority` in HPACK's static table.
 const AUTHORITY: usize = 1;
 
-/// The codes of HPACK's Huffman code by their length: the first one, and how many there are. Longer ones are in no host name.
+/// HPACK's Huffman codes by length: the first code, and the number of codes. Host names contain no longer ones.
 const CODES: [(u32, u32, u32); 10] = [
     (5, 0x0, 10),
     (6, 0x14, 26),
@@ -44,18 +45,19 @@ const CODES: [(u32, u32, u32); 10] = [
     (15, 0x7ffc, 3),
 ];
 
-/// `|` there, and how many bits it has. `+` differs from it in the last three.
+/// The code of `|`, and its length in bits. `+` differs only in the last three bits.
 const BAR: (u32, u32) = (0x7fc, 11);
 
-/// A proxy's connection, with authorities that the server can read.
+/// A proxy's connection, with authorities that the server accepts.
 pub(super) struct ReadableAuthority<S> {
     stream: S,
-    /// What has come and wasn't read on.
+    /// The received bytes that the server hasn't read.
     buffer: Vec<u8>,
-    /// How much of it was read on, and how much may be. The rest is a part of a frame's head, or of a frame with headers.
+    /// The number of these bytes that were read, and the number that may be. The rest is a part of a frame's head, or of a frame with
+    /// headers.
     taken: usize,
     readable: usize,
-    /// How many of the bytes behind that need no look.
+    /// The number of following bytes that needn't be checked.
     pass: usize,
 }
 
@@ -64,7 +66,7 @@ impl<S> ReadableAuthority<S> {
         Self { stream, buffer: Vec::new(), taken: 0, readable: 0, pass: PREFACE }
     }
 
-    /// Looks at what has come, and lets on what is whole.
+    /// Checks the received bytes, and releases complete frames.
     fn look(&mut self) {
         loop {
             let passed = self.pass.min(self.buffer.len() - self.readable);
@@ -73,7 +75,7 @@ impl<S> ReadableAuthority<S> {
             let Some(head) = rest.first_chunk::<HEAD>().filter(|_| self.pass == 0) else { return };
             let [long, middle, short, type_, flags, ..] = *head;
             let length = u32::from_be_bytes([0, long, middle, short]) as usize;
-            // A block of headers that goes on in another frame is longer than any proxy's.
+            // Headers that continue in another frame are longer than any proxy's.
             if type_ == HEADERS && flags & END_HEADERS != 0 && length <= MAX_FRAME {
                 let Some(payload) = rest.get_mut(HEAD..HEAD + length) else { return };
                 mend_frame(payload, flags);
@@ -83,7 +85,7 @@ impl<S> ReadableAuthority<S> {
     }
 }
 
-/// Mends the payload of a frame with headers. What can't be read stays, for the server to refuse.
+/// Fixes the payload of a frame with headers. Invalid ones stay unchanged, and the server refuses them.
 fn mend_frame(payload: &mut [u8], flags: u8) {
     let mut block = payload;
     if flags & PADDED != 0 {
@@ -98,7 +100,7 @@ fn mend_frame(payload: &mut [u8], flags: u8) {
     _ = mend_block(block);
 }
 
-/// Mends a block of headers; none where it ends too early.
+/// Fixes a block of headers; none if it ends too early.
 fn mend_block(block: &mut [u8]) -> Option<()> {
     let mut at = 0;
     while let Some(first) = block.get(at).copied() {
@@ -109,7 +111,7 @@ fn mend_block(block: &mut [u8]) -> Option<()> {
             _ => 4,
         };
         let index = integer(block, &mut at, prefix)?;
-        // An indexed header, or a new size of the table.
+        // An indexed header, or a table size update.
         if first >= 0x80 || prefix == 5 {
             continue;
         }
@@ -129,7 +131,7 @@ fn mend_block(block: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// An integer whose first bits share a byte with something else.
+/// An integer whose first bits share a byte with other data.
 fn integer(block: &[u8], at: &mut usize, prefix: u32) -> Option<usize> {
     let mut next = || {
         let byte = block.get(*at).copied();
@@ -151,7 +153,7 @@ fn integer(block: &[u8], at: &mut usize, prefix: u32) -> Option<usize> {
     None
 }
 
-/// Where a string is, and whether it is in Huffman's code.
+/// The position of a string, and whether it is Huffman-coded.
 fn string(block: &[u8], at: &mut usize) -> Option<(std::ops::Range<usize>, bool)> {
     let is_huffman = block.get(*at)? & 0x80 != 0;
     let length = integer(block, at, 7)?;
@@ -160,7 +162,7 @@ fn string(block: &[u8], at: &mut usize) -> Option<(std::ops::Range<usize>, bool)
     Some((range, is_huffman))
 }
 
-/// Replaces the bars of a string in Huffman's code. It ends at a code that isn't known, such as the padding.
+/// Replaces the bars of a Huffman-coded string. It stops at an unknown code, such as the padding.
 fn mend_huffman(value: &mut [u8]) {
     let bits = |value: &[u8], at: usize, count: u32| -> Option<u32> {
         let bit = |at: usize| value.get(at / 8).map(|byte| u32::from(byte >> (7 - at % 8)) & 1);
@@ -196,7 +198,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadableAuthority<S> {
             this.buffer.truncate(known + count);
             ready!(read)?;
             if count == 0 {
-                // What hasn't come whole will not.
+                // Incomplete frames will not be completed.
                 this.readable = known;
                 break;
             }
@@ -236,7 +238,7 @@ mod tests {
     use super::*;
     use tokio::io::AsyncReadExt;
 
-    /// A frame with headers: indexed ones, then an authority, then a header with a name of its own.
+    /// A frame with headers: indexed ones, an authority, and a header with a literal name.
     fn frame(authority: &[u8], is_huffman: bool, flags: u8) -> Vec<u8> {
         let length = |bytes: &[u8], flag: u8| flag | u8::try_from(bytes.len()).unwrap();
         let mut block = vec![0x83, 0x86, 0x41, length(authority, if is_huffman { 0x80 } else { 0 })];
@@ -258,7 +260,7 @@ mod tests {
         frame
     }
 
-    /// A string in Huffman's code, as far as these tests have its letters.
+    /// A Huffman-coded string, for the letters of these tests.
     fn huffman(text: &str) -> Vec<u8> {
         let code = |letter: char| match letter {
             '0' => (0x0, 5),

@@ -1,4 +1,4 @@
-//! One stream of a proxy: about one request and its response.
+//! One stream of a proxy, for one request and its response.
 
 use super::{Code, MAX_MESSAGE};
 use http::HeaderMap;
@@ -12,7 +12,7 @@ use pointsman_picker::protocol::{
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use tokio::time::timeout;
 
-/// How long a proxy that has all answers may take to end the stream.
+/// How long a proxy may take to end the stream after the last message.
 const LINGER: Duration = Duration::from_secs(10);
 
 /// Whether requests can be placed.
@@ -21,30 +21,30 @@ pub trait Health: Send + Sync + 'static {
     fn health(&self, service: &str) -> Option<bool>;
 }
 
-/// Where requests go.
+/// Places requests.
 pub trait Picks: Health {
-    /// What goes along with a request that was placed. It is dropped when the exchange ends, however that is.
+    /// The state of a placed request. It is dropped when the exchange ends, in any way.
     type Placed: Send + 'static;
 
-    /// Says where a request goes, now or once there is room. Nobody waits any more when this is dropped.
+    /// Places a request, now or once the pool has capacity. Dropping the future cancels it.
     fn pick(
         self: Arc<Self>,
         head: RequestHead,
         body: Vec<Bytes>,
     ) -> impl Future<Output = Result<(Placement, Self::Placed), Refusal>> + Send + 'static;
 
-    /// The headers to set on the response of a request.
+    /// The headers to set on a response.
     fn response(&self, placed: &mut Self::Placed, head: &ResponseHead) -> Vec<(String, String)>;
 
-    /// What is sent in place of a chunk of the response, and whether that is the last. Of a response that ends by trailers the last is an empty
-    /// chunk that hasn't come.
+    /// The replacement for a chunk of the response, and whether it is the last one. If a response ends with trailers, the last chunk is an
+    /// additional empty one.
     fn chunk(&self, placed: &mut Self::Placed, chunk: HttpBody) -> (Vec<Bytes>, bool);
 }
 
-/// A pick that goes on.
+/// A pick in progress.
 type Pick<P> = Pin<Box<dyn Future<Output = Result<(Placement, P), Refusal>> + Send>>;
 
-/// A stream, which is also the body of its answer: it goes on whenever that is read, in no task of its own.
+/// A stream, which is also the body of its response: it advances whenever that is polled, without a task of its own.
 pub(super) struct Conversation<P: Picks> {
     picks: Arc<P>,
     incoming: Incoming,
@@ -53,7 +53,7 @@ pub(super) struct Conversation<P: Picks> {
     pick: Option<Pick<P::Placed>>,
     placed: Option<P::Placed>,
     outgoing: Vec<ProcessingResponse>,
-    /// How it ends, once that is known.
+    /// How it ends, once known.
     end: Option<(Code, String)>,
     has_ended: bool,
 }
@@ -73,7 +73,7 @@ impl<P: Picks> Conversation<P> {
         }
     }
 
-    /// The next part of the answer, or none after the last.
+    /// The next part of the response, or none after the last.
     pub(super) async fn next(&mut self) -> Option<Frame<Bytes>> {
         if self.has_ended {
             return None;
@@ -86,9 +86,9 @@ impl<P: Picks> Conversation<P> {
             }
             if let Some((code, message)) = self.end.take() {
                 self.has_ended = true;
-                // What goes along with the request goes before the proxy learns of the end.
+                // The request's state is dropped before the proxy learns of the end.
                 (self.pick, self.placed) = (None, None);
-                // What still arrives on a stream that has ended is an error of the whole connection, which ends after 1,024 of them, with the
+                // Messages that arrive on an ended stream are errors of the whole connection, which closes after 1,024 of them, with the
                 // streams of all other requests.
                 if code == Code::Ok {
                     timeout(LINGER, self.drain()).await.ok();
@@ -127,7 +127,7 @@ impl<P: Picks> Conversation<P> {
                     self.framing.push(data);
                 }
             }
-            // The proxy has reset the stream: the client has gone.
+            // The proxy has reset the stream: the client has disconnected.
             Some(Err(_)) => self.end = Some((Code::Ok, String::new())),
             None => {
                 let end = match self.framing.finish() {
@@ -139,7 +139,7 @@ impl<P: Picks> Conversation<P> {
         }
     }
 
-    /// Takes the messages that are whole.
+    /// Handles the complete messages.
     fn read(&mut self) {
         while self.end.is_none() {
             match self.framing.next_message() {
@@ -164,7 +164,7 @@ impl<P: Picks> Conversation<P> {
                 self.pick = Some(Box::pin(Arc::clone(&self.picks).pick(head, body)));
             }
             Step::Response => {
-                // Nobody waits for the pick any more, if there is still one.
+                // A pick that is still in progress is no longer needed.
                 self.pick = None;
                 let headers = match &mut self.placed {
                     Some(placed) => self.picks.response(placed, self.exchange.response()),
@@ -213,11 +213,11 @@ fn unreadable(error: FramingError) -> (Code, String) {
     }
 }
 
-/// The trailers by which a call ends.
+/// The trailers that end a call.
 pub(super) fn trailers(code: Code, message: &str) -> HeaderMap {
     let mut trailers = HeaderMap::new();
     trailers.insert("grpc-status", (code as u16).into());
-    // Without what would have to be percent-encoded; what is left says enough.
+    // Without characters that would need percent-encoding; the rest is clear enough.
     let message: String = message.chars().filter(|one| one.is_ascii() && !one.is_ascii_control() && *one != '%').collect();
     if let Ok(message) = message.parse()
         && code != Code::Ok

@@ -1,4 +1,4 @@
-//! gRPC over HTTP/2, as far as a proxy needs it: a stream for each of its requests, and a question whether we are well.
+//! The parts of gRPC over HTTP/2 that a proxy needs: a stream for each of its requests, and a health check.
 
 mod authority;
 mod conversation;
@@ -12,13 +12,13 @@ pub use server::{Settings, serve, serve_probes};
 /// The path of a proxy's streams.
 const PROCESS: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
 
-/// The path of the question.
+/// The path of the health check.
 const HEALTH: &str = "/grpc.health.v1.Health/Check";
 
-/// How long a message may be. Envoy's chunks are far shorter; headers with metadata may be long.
+/// The maximum size of a message. Envoy's chunks are far smaller; headers with metadata may be long.
 const MAX_MESSAGE: usize = 4 << 20;
 
-/// How a call ends, by gRPC's codes.
+/// The status of a call, by gRPC's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Code {
     Ok = 0,

@@ -1,4 +1,4 @@
-//! Takes proxies' connections.
+//! The server for proxies.
 
 use super::{
     Code, HEALTH, PROCESS,
@@ -30,14 +30,14 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// What a server may take.
+/// The server's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// What a stream may take.
+    /// The limits of a stream.
     pub limits: Limits,
-    /// How many connections there may be. A proxy has one or a few.
+    /// The maximum number of connections. A proxy has one or a few.
     pub connections: usize,
-    /// How many streams each may have at once.
+    /// The maximum number of concurrent streams per connection.
     pub streams: u32,
     /// How long open streams may continue after the server stops accepting new ones.
     pub drain: Duration,
@@ -49,25 +49,25 @@ impl Default for Settings {
     }
 }
 
-/// How much of a stream and of a connection is received before it is read. A proxy sends bodies in one go.
+/// The number of bytes of a stream and of a connection that are received before they are read. A proxy sends bodies in one go.
 const STREAM_WINDOW: u32 = 1 << 20;
 const CONNECTION_WINDOW: u32 = 16 << 20;
 
-/// How often a connection is asked whether it lives, and how long it has to answer.
+/// The interval of keep-alive pings, and the timeout of a response.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a handshake may take.
+/// The timeout of a handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a question may be.
+/// The maximum size of a health check's request.
 const MAX_QUESTION: usize = 1024;
 
-/// How long to wait after a connection couldn't be taken: mostly there are too many open files.
+/// The delay after a connection couldn't be accepted: usually there are too many open files.
 const ACCEPT_DELAY: Duration = Duration::from_millis(200);
 
-/// Serves proxies until `stop` resolves, then waits for open streams, for `settings.drain` at most. Each connection with all of its streams has a
-/// place on one of the threads.
+/// Serves proxies until `stop` resolves, then waits for open streams, for at most `settings.drain`. Each connection has a place, with all
+/// of its streams, on one of the threads.
 pub async fn serve<P: Picks>(
     picks: Arc<P>,
     listener: TcpListener,
@@ -80,7 +80,7 @@ pub async fn serve<P: Picks>(
     listen(service, listener, tls, settings, Some(threads), stop).await;
 }
 
-/// Answers probes alone. It never ends by itself.
+/// Serves only probes. It never ends by itself.
 pub async fn serve_probes<H: Health>(health: Arc<H>, listener: TcpListener) {
     let service = move |request: Request<Incoming>| {
         let health = Arc::clone(&health);
@@ -89,7 +89,7 @@ pub async fn serve_probes<H: Health>(health: Arc<H>, listener: TcpListener) {
     listen(service, listener, None, Settings::default(), None, std::future::pending()).await;
 }
 
-/// What answers the calls of a connection.
+/// Handles the calls of a connection.
 trait Answers: Fn(Request<Incoming>) -> <Self as Answers>::Future + Clone + Send + 'static {
     type Future: Future<Output = Result<Response<Answer>, Infallible>> + Send + 'static;
 }
@@ -126,7 +126,7 @@ async fn listen(
                 let (service, tls, stopped) = (service.clone(), tls.clone(), stopping.subscribe());
                 let talk = async move {
                     let _place = place;
-                    // Registered with the runtime that accepted it, it would wake that one.
+                    // The runtime that accepted it would otherwise drive its I/O.
                     match stream.into_std().and_then(TcpStream::from_std) {
                         Ok(stream) => connection(service, stream, tls, settings, stopped).await,
                         Err(error) => tracing::debug!(%error, "a connection can't be accepted"),
@@ -211,7 +211,7 @@ fn is_grpc(request: &Request<Incoming>) -> bool {
         && request.headers().get(CONTENT_TYPE).is_some_and(|value| value.as_bytes().starts_with(b"application/grpc"))
 }
 
-/// The answer to what isn't gRPC.
+/// The response to a request that isn't gRPC.
 fn no_grpc() -> Response<Answer> {
     let mut response = Response::new(Full::default().boxed_unsync());
     *response.status_mut() = StatusCode::UNSUPPORTED_MEDIA_TYPE;
@@ -245,14 +245,14 @@ async fn answer_probe<H: Health>(health: &H, request: Request<Incoming>) -> Resp
     }
 }
 
-/// The answer to a call.
+/// The response to a call.
 fn call(frames: impl Stream<Item = Frame<Bytes>> + Send + 'static) -> Response<Answer> {
     let mut response = Response::new(StreamBody::new(frames.map(Ok)).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     response
 }
 
-/// The answer to a call that has failed before it began: its trailers are its headers.
+/// The response to a call that failed before it began: its trailers are its headers.
 fn failure(code: Code, message: &str) -> Response<Answer> {
     let mut response = Response::new(Full::default().boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
@@ -260,7 +260,7 @@ fn failure(code: Code, message: &str) -> Response<Answer> {
     response
 }
 
-/// Answers the question whether a service is ready.
+/// Handles a health check of a service.
 async fn check<H: Health>(health: &H, body: Incoming) -> Result<ServingStatus, (Code, &'static str)> {
     let body = Limited::new(body, MAX_QUESTION).collect().await.map_err(|_| (Code::InvalidArgument, "the request can't be read"))?;
     let mut framing = Framing::new(MAX_QUESTION);

@@ -27,7 +27,7 @@ use tokio::{
     task::JoinHandle,
 };
 
-/// Places requests at one endpoint, as soon as a test makes room.
+/// Places requests at one endpoint, as soon as a test provides capacity.
 #[derive(Debug)]
 struct OneEndpoint {
     room: tokio::sync::Semaphore,
@@ -36,7 +36,7 @@ struct OneEndpoint {
     changed: Arc<Notify>,
 }
 
-/// Counts while it lives.
+/// Counts while it exists.
 struct Counted(Arc<AtomicUsize>, Arc<Notify>);
 
 impl Counted {
@@ -207,13 +207,13 @@ async fn a_stream_ends_after_the_proxy_has_ended_it() {
     first.send(From::RequestHeaders(HttpHeaders::default()));
     first.send(From::RequestBody(body(b"refuse", true)));
     assert!(matches!(first.next().await, Some(To::Immediate(_))));
-    // What was sent before comes before, on the same connection.
+    // Earlier data arrives earlier on the same connection.
     let mut second = Stream::open(&mut running).await;
     second.send(From::RequestHeaders(HttpHeaders::default()));
     second.send(From::RequestBody(body(b"refuse", true)));
     assert!(matches!(second.next().await, Some(To::Immediate(_))));
     assert_eq!(second.status().await, "0");
-    // A proxy may still be sending the body of a request that was refused.
+    // A proxy may still be sending the body of a refused request.
     assert!(first.answer.frame().now_or_never().is_none(), "it ends before the proxy has");
     first.send(From::RequestBody(body(b"more", false)));
     assert_eq!(first.status().await, "0");
@@ -232,7 +232,7 @@ async fn a_request_that_waits_leaves_when_its_client_goes_and_others_go_on() {
     picks.until(|picks| picks.waiting.load(Ordering::SeqCst) == 1).await;
     picks.room.add_permits(1);
     assert!(matches!(waits.next().await, Some(To::RequestHeaders(_))));
-    // A stream that the proxy closes ends well.
+    // A stream that the proxy closes ends successfully.
     waits.sender.close_channel();
     assert_eq!(waits.status().await, "0");
     picks.until(|picks| picks.in_flight.load(Ordering::SeqCst) == 0).await;
@@ -272,7 +272,7 @@ async fn streams_that_have_begun_end_after_a_stop_and_none_begin() {
     running.server.await.unwrap();
 }
 
-/// The status, and the body, of a call with one message.
+/// The status and the body of a call with one message.
 async fn ask(running: &mut Running, path: &str, bytes: Bytes) -> (String, Bytes) {
     let body = Full::new(bytes).map_err(|never| match never {}).boxed_unsync();
     let request = Request::post(path).header("content-type", "application/grpc").body(body).unwrap();

@@ -1,4 +1,4 @@
-//! Follows a controller's record of what decides.
+//! Follows a controller's record of the active policy set.
 
 use super::{LoadedPlugin, LoadedSet, is_builtin, needs_namespace};
 use crate::{
@@ -21,24 +21,24 @@ use pointsman_sandbox::{builtin::BUILTINS, digest::Digest, point::Subject};
 use std::{fmt, sync::Arc, time::Duration};
 use tokio::{sync::watch, task::spawn_blocking, time::sleep};
 
-/// How long until plugins that couldn't be loaded are tried again.
+/// The delay before plugins that couldn't be loaded are retried.
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// How many plugins at scheduling-scoring a set may have.
+/// The maximum number of plugins at scheduling-scoring in a set.
 const MAX_PLUGINS: usize = 256;
 
-/// What is logged where a set can't be followed.
+/// The log text if a set can't be followed.
 const FORMER: &str = "the active policy set can't be used; the previous policy set stays active";
 
-/// Where a policy set comes from.
+/// The source of a policy set.
 pub struct SetSource {
     /// The cluster.
     pub client: Client,
     /// The controller's namespace.
     pub namespace: String,
-    /// Whose signatures on plugins count.
+    /// The trusted signatures of plugins.
     pub trust: Trust,
-    /// What loads them.
+    /// Loads plugins.
     pub loader: Arc<Loader>,
 }
 
@@ -48,11 +48,11 @@ impl fmt::Debug for SetSource {
     }
 }
 
-/// The newest set that was loaded.
+/// The newest loaded set.
 pub type Newest = Option<Arc<LoadedSet>>;
 
 impl SetSource {
-    /// Loads the recorded set whenever it is another one, and what couldn't be loaded again after a while. It never ends by itself.
+    /// Loads the recorded set whenever it changes, and retries failed plugins after a while. It never ends by itself.
     pub async fn follow(self, newest: watch::Sender<Newest>) {
         let api = Api::<ConfigMap>::namespaced(self.client.clone(), &self.namespace);
         let revisions = Revisions::new(self.client.clone(), &self.namespace);
@@ -88,7 +88,7 @@ impl SetSource {
         }
     }
 
-    /// The record of a ConfigMap, or what is wrong with it and the remedy.
+    /// The record in a ConfigMap, or its problem and the remedy.
     fn record(&self, state: State) -> Result<ActiveRecord, String> {
         let Self { namespace, .. } = self;
         let map = state.map_err(|error| match status_code(&error) {
@@ -111,7 +111,7 @@ impl SetSource {
         Ok(record)
     }
 
-    /// Loads a set; what is loaded already stays as it is.
+    /// Loads a set; loaded plugins are reused.
     async fn load(&self, record: &ActiveRecord, known: Option<&LoadedSet>, revisions: &Revisions) -> LoadedSet {
         let mut plugins = Vec::new();
         for recorded in recorded(record) {
@@ -145,7 +145,7 @@ impl SetSource {
         LoadedPlugin { recorded: recorded.clone(), policy, previous }
     }
 
-    /// A plugin of the bytes that this picker brings, or of the revision.
+    /// A plugin from this picker's built-in bytes, or from the revision.
     async fn policy(
         &self,
         bound: &PolicySetPlugin,
@@ -158,7 +158,7 @@ impl SetSource {
             builtin.bytes.to_vec()
         } else {
             let bytes = revisions.load_for(&bound.name, &digest).await.map_err(|error| self.with_remedy(&error))?;
-            // Whoever can write into the controller's namespace can write records and revisions, but no signature.
+            // Anyone who can write into the controller's namespace can write records and revisions, but can't sign them.
             self.trust.check_kept(&bytes, &digest, signature).map_err(|error| error.to_string())?;
             bytes
         };
@@ -178,7 +178,7 @@ impl SetSource {
     }
 }
 
-/// The recorded plugins that are asked for scores.
+/// The recorded plugins at scheduling-scoring.
 fn recorded(record: &ActiveRecord) -> impl Iterator<Item = &Recorded> {
     record.plugins.values().filter(|recorded| recorded.active.points.contains(&PolicyPoint::SchedulingScoring))
 }
@@ -201,8 +201,8 @@ impl LoadedPlugin {
     }
 }
 
-/// Has a pool's endpoints scored by the plugins of the newest set that select the pool. Where one of these can't be loaded, what decided before
-/// goes on to decide. It never ends by itself.
+/// Sets the plugins of the newest set that select the pool as the scorers of its endpoints. If one of these can't be loaded, the previous
+/// scorers stay. It never ends by itself.
 pub async fn apply(mut newest: watch::Receiver<Newest>, pool: Arc<Pool>) {
     let mut subject: Option<Arc<Subject>> = None;
     let mut complaint = String::new();

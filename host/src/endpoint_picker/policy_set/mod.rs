@@ -1,5 +1,5 @@
-//! What the active policy set of a Pointsman controller says of a pool: which of its plugins score the pool's endpoints, together with the
-//! profile's own scorers or without them.
+//! The plugins of a Pointsman controller's active policy set that score a pool's endpoints, together with the profile's own scorers or
+//! without them.
 
 pub mod follow;
 #[cfg(test)]
@@ -20,14 +20,14 @@ use pointsman_sandbox::point::Subject;
 use prometheus_client::{collector::Collector, encoding::DescriptorEncoder, metrics::gauge::ConstGauge};
 use std::{collections::BTreeSet, fmt, sync::Arc};
 
-/// How many plugins score a pool's endpoints: a request waits for each.
+/// The maximum number of plugins that score a pool's endpoints: a request waits for each.
 const MAX_PLUGINS_PER_POOL: usize = 16;
 
 /// The plugins of a policy set that score the endpoints of a pool.
 #[derive(Debug)]
 pub struct SetScorers {
     digest: Arc<str>,
-    /// How much the profile's own scorers count beside them, if they do: they stand for the built-in policy.
+    /// The weight of the profile's own scorers, if they are used: they replace the built-in policy.
     own: Option<f64>,
     plugins: Vec<SetPlugin>,
 }
@@ -40,16 +40,16 @@ struct SetPlugin {
     stand_in: StandIn,
 }
 
-/// Who answers where a plugin doesn't.
+/// The fallback for a failed plugin.
 #[derive(Debug)]
 enum StandIn {
-    /// Nobody: the set has no answer then.
+    /// None: the whole set fails.
     None,
-    /// The others alone.
+    /// Only the other plugins are used.
     Skip,
     /// The profile's own scorers, with this weight.
     Own(f64),
-    /// What the plugin was before.
+    /// The plugin's previous version.
     Previous(Arc<ScoringPolicy>),
 }
 
@@ -64,7 +64,7 @@ impl SetScorers {
         self.plugins.iter().map(|plugin| plugin.policy.name())
     }
 
-    /// Asks the plugins, and the profile's own scorers where they count. Returns whether that is an answer.
+    /// Calls the plugins, and the profile's own scorers if they are used. Returns whether this succeeded.
     pub(super) fn ask<A>(
         &self,
         own: &ScoringPolicy,
@@ -84,7 +84,7 @@ impl SetScorers {
                 (None, StandIn::None | StandIn::Previous(_)) => return false,
             }
         }
-        // Alone the profile's own scorers are asked by whoever asks this.
+        // The caller itself falls back to only the profile's own scorers.
         if answers.is_empty() {
             return false;
         }
@@ -106,23 +106,23 @@ impl SetScorers {
 #[derive(Debug)]
 pub struct LoadedSet {
     digest: Arc<str>,
-    /// In line.
+    /// In the order of their calls.
     plugins: Vec<LoadedPlugin>,
 }
 
-/// One of them.
+/// A plugin of the set.
 #[derive(Debug)]
 pub struct LoadedPlugin {
-    /// How it is recorded.
+    /// Its entry in the record.
     pub recorded: Recorded,
-    /// It; none if it isn't asked about endpoints. Or why it can't be loaded.
+    /// The plugin; none if it scores no endpoints. Or why it can't be loaded.
     pub policy: Result<Option<Arc<ScoringPolicy>>, String>,
-    /// What it was before, if that may stand in for it.
+    /// Its previous version, if that is its fallback.
     pub previous: Option<Arc<ScoringPolicy>>,
 }
 
 impl LoadedSet {
-    /// Puts plugins in line.
+    /// Creates a set, with the plugins in the order of their calls.
     pub fn new(digest: &str, mut plugins: Vec<LoadedPlugin>) -> Self {
         plugins.sort_by(|one, other| {
             let (one, other) = (&one.recorded.active, &other.recorded.active);
@@ -136,13 +136,13 @@ impl LoadedSet {
         self.plugins.iter().any(|plugin| plugin.policy.is_err())
     }
 
-    /// The plugin that is recorded in the same way, if it could be loaded.
+    /// The plugin with the same entry in the record, if it could be loaded.
     fn find(&self, recorded: &Recorded) -> Option<&LoadedPlugin> {
         let is_same = |known: &&LoadedPlugin| known.recorded.active == recorded.active && known.recorded.previous == recorded.previous;
         self.plugins.iter().find(is_same).filter(|known| known.policy.is_ok())
     }
 
-    /// What scores a pool's endpoints, or what is wrong with that.
+    /// The scorers of a pool's endpoints, or the problem with them.
     pub fn for_pool(&self, pool: &Subject) -> Result<SetScorers, String> {
         let (mut own, mut line): (_, Vec<&LoadedPlugin>) = (None, Vec::new());
         let builtin = self.plugins.iter().find(|plugin| is_builtin(&plugin.recorded.active));
@@ -187,12 +187,12 @@ impl LoadedSet {
     }
 }
 
-/// Whether it is the built-in policy, which the profile's own scorers stand for.
+/// Whether it is the built-in policy, which the profile's own scorers replace.
 fn is_builtin(bound: &PolicySetPlugin) -> bool {
     bound.name == name(PolicyPoint::SchedulingScoring)
 }
 
-/// Whether a selection depends on labels of namespaces that a picker doesn't know: it reads no Namespace.
+/// Whether a selection depends on labels of namespaces, which a picker doesn't know because it reads no Namespaces.
 fn needs_namespace(selection: &Selection) -> bool {
     let mut keys = selection.namespace_selector.iter().flat_map(|selector| {
         let expressions = selector.match_expressions.iter().flatten().map(|requirement| &requirement.key);
@@ -201,7 +201,7 @@ fn needs_namespace(selection: &Selection) -> bool {
     keys.any(|key| key != NAMESPACE_NAME)
 }
 
-/// The policy sets by which pools' endpoints are scored, for the page of metrics.
+/// The policy sets that score pools' endpoints, for the page of metrics.
 #[derive(Debug)]
 pub struct SetInfo(pub Vec<Arc<Pool>>);
 

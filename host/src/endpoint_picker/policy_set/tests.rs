@@ -68,11 +68,11 @@ fn the_built_in_policy_is_the_profile_s_own_scorers_unless_another_replaces_it()
     let builtin = || missing("scheduling-scoring", 0, |bound| bound.weight = 3);
     assert_eq!(own(vec![builtin()]), Ok(Some(3.0)));
     assert_eq!(own(Vec::new()), Ok(None));
-    // Whoever isn't asked can be missing: the last one that replaces others is.
+    // A plugin that isn't called may be missing: the last one that replaces others is called.
     let replaces = |name: &str, order: i32| missing(name, order, |bound| bound.mode = PluginMode::Replace);
     let fails = own(vec![missing("a", 1, |_| ()), builtin(), replaces("b", 2)]);
     assert_eq!(fails, Err("the plugin b can't be loaded: no revision".to_owned()));
-    // One that wants no features of endpoints replaces nobody here.
+    // A plugin that uses no features of endpoints replaces none here.
     let elsewhere = LoadedPlugin { policy: Ok(None), ..replaces("b", 2) };
     assert_eq!(own(vec![builtin(), elsewhere]), Ok(Some(3.0)));
 }

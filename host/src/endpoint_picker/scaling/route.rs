@@ -1,5 +1,5 @@
-//! `GET /scaling`, of all pools, and `GET /scaling/NAMESPACE/NAME`, of one role of a pool, whose numbers lie flat: KEDA's `metrics-api` takes
-//! one by its name. KEDA drops the query if it asks each pod behind a Service, so that the role may be the end of the path, too.
+//! `GET /scaling` for all pools, and `GET /scaling/NAMESPACE/NAME` for one role of a pool, as a flat object: KEDA's `metrics-api` reads a
+//! field by name. KEDA drops the query if it calls each pod behind a Service, so the role may also be the end of the path.
 
 use super::{DECODE, PoolScaling, RoleScaling};
 use crate::endpoint_picker::pool::Pool;
@@ -16,14 +16,14 @@ use std::sync::Arc;
 /// The path.
 pub const PATH: &str = "/scaling";
 
-/// The answer about all pools.
+/// The response for all pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ScalingAnswer {
-    /// One for each pool of the process.
+    /// One entry for each pool of the process.
     pub pools: Vec<PoolAnswer>,
 }
 
-/// What a picker says of one of its pools.
+/// A picker's values of one of its pools.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PoolAnswer {
@@ -31,10 +31,10 @@ pub struct PoolAnswer {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Why nothing is known of it yet.
+    /// Why there are no values yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_ready: Option<String>,
-    /// What is known of it, if it is ready.
+    /// The values, if it is ready.
     #[serde(flatten)]
     pub scaling: Option<PoolScaling>,
 }
@@ -48,7 +48,7 @@ impl PoolAnswer {
     }
 }
 
-/// Why there is no answer.
+/// Why there is no response.
 type Refusal = (StatusCode, String);
 
 /// The routes.
@@ -85,7 +85,7 @@ fn answer(answer: Result<impl Serialize, Refusal>) -> Response {
     }
 }
 
-/// Nobody should scale by an answer without numbers: where no pool is ready there is none.
+/// Autoscalers shouldn't use a response without values: if no pool is ready, it is an error.
 fn of_all(pools: Vec<PoolAnswer>) -> Result<ScalingAnswer, Refusal> {
     match pools.iter().find_map(|pool| pool.not_ready.clone()) {
         Some(why) if pools.iter().all(|pool| pool.scaling.is_none()) => Err((StatusCode::SERVICE_UNAVAILABLE, why)),

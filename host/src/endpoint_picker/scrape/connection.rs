@@ -1,4 +1,4 @@
-//! A connection to an endpoint, and a page that is read on it.
+//! A connection to an endpoint, and the read of a page on it.
 
 use super::ScrapeError;
 use http::Request;
@@ -17,17 +17,17 @@ use std::{
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// The bytes of an answer's headers together, and how many there may be.
+/// The maximum size of a response's headers in bytes, and their maximum number.
 const MAX_HEADER_BYTES: usize = 64 << 10;
 const MAX_HEADERS: usize = 128;
 
-/// What reads and writes on a connection.
+/// The future that drives a connection's I/O.
 type ConnectionDriver = Pin<Box<dyn Future<Output = Result<(), hyper::Error>> + Send>>;
 
-/// A connection to an endpoint. Whoever reads drives it, rather than a task: there is one task for each endpoint, not two.
+/// A connection to an endpoint. The reader drives it, so that there is one task per endpoint, not two.
 pub(super) struct MetricsConnection {
     sender: SendRequest<Empty<Bytes>>,
-    /// None once it has ended.
+    /// None after its end.
     driver: Option<ConnectionDriver>,
 }
 
@@ -39,13 +39,13 @@ impl MetricsConnection {
         Ok(Self { sender, driver: Some(Box::pin(connection)) })
     }
 
-    /// Whether it can have another request. Without a task nobody else notices that the server has closed it.
+    /// Whether it is ready for another request. Without a task, only this check notices that the server has closed it.
     pub(super) fn is_usable(&mut self) -> bool {
         drive(&mut self.driver, &mut Context::from_waker(Waker::noop()));
         self.driver.is_some() && !self.sender.is_closed()
     }
 
-    /// Sends a request, and reads the page that it is answered with.
+    /// Sends a request, and reads the page of its response.
     pub(super) async fn exchange(&mut self, request: Request<Empty<Bytes>>, page: &mut Vec<u8>) -> Result<(), ScrapeError> {
         let Self { sender, driver } = self;
         let mut answer = pin!(receive(sender, request, page));
@@ -64,7 +64,7 @@ impl MetricsConnection {
 }
 
 fn drive(driver: &mut Option<ConnectionDriver>, context: &mut Context<'_>) {
-    // How it ends, the request learns too.
+    // The request also learns how it ends.
     if driver.as_mut().is_some_and(|driver| driver.as_mut().poll(context).is_ready()) {
         *driver = None;
     }

@@ -13,7 +13,7 @@ use tokio_rustls::{
     rustls::{ServerConfig, crypto::ring, pki_types::PrivatePkcs8KeyDer},
 };
 
-/// What a server answers.
+/// A server's response.
 #[derive(Clone)]
 enum Answer {
     Page(String),
@@ -27,7 +27,7 @@ fn page(waiting: u32) -> String {
     format!("vllm:num_requests_waiting{{model_name=\"m\"}} {waiting}\nvllm:num_requests_running{{model_name=\"m\"}} 1\n")
 }
 
-/// What a server answers now, and the paths that it was asked for.
+/// A server's current response, and the requested paths.
 struct Script {
     answer: Answer,
     paths: Vec<String>,
@@ -82,7 +82,7 @@ impl Server {
     }
 }
 
-/// Answers the requests on a connection until it ends.
+/// Serves the requests on a connection until it ends.
 async fn converse(mut stream: impl AsyncRead + AsyncWrite + Unpin, script: &Mutex<Script>) -> Option<()> {
     let mut received = Vec::new();
     loop {
@@ -204,7 +204,7 @@ async fn an_endpoint_that_refuses_connections_is_avoided_until_it_answers() {
     eventually("the first report", || waiting(&state) == Some(3.0)).await;
     assert!(!running.is_avoided("a"));
     drop(server);
-    // Nobody else gets the port: a socket that has it, and doesn't listen.
+    // A socket that has the port, and doesn't listen: no other process gets the port.
     let mut socket = None;
     let bind = || {
         let free = TcpSocket::new_v4().unwrap();
@@ -227,7 +227,7 @@ async fn an_endpoint_that_refuses_connections_is_avoided_until_it_answers() {
 async fn servers_that_never_answer_hold_up_nobody() {
     let server = Server::start(Answer::Page(page(3))).await;
     let silent = Server::serve(TcpListener::bind("0.0.0.0:0").await.unwrap(), None, Answer::Nothing);
-    // More than are read at the same time, each at an address of the loopback network.
+    // More than are read concurrently, each at its own loopback address.
     let at = |last: u8| SocketAddr::from(([127, 0, 0, last], silent.address.port()));
     let mut specs: Vec<EndpointSpec> = (1..=100).map(|last| spec(&format!("silent-{last}"), at(last), &[])).collect();
     specs.push(spec("a", server.address, &[]));
@@ -249,7 +249,7 @@ async fn endpoints_that_come_are_read_and_those_that_go_are_not() {
     running.fleet.replace(vec![spec("b", other.address, &[])]);
     let second = running.state("b");
     eventually("the report of the new one", || waiting(&second) == Some(2.0)).await;
-    // The round that started the new one's task ended the old one's; what was on its way arrives.
+    // The round that started the new endpoint's task ended the old one's; requests in flight still arrive.
     let mut seen = one.requests();
     let mut quiet = 0;
     eventually("nobody reads the old one", || {

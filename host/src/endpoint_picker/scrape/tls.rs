@@ -1,4 +1,4 @@
-//! TLS to endpoints whose metrics are served by https.
+//! TLS to endpoints with metrics over https.
 
 use pointsman_picker::config::ScrapeSettings;
 use std::sync::Arc;
@@ -53,8 +53,8 @@ fn file(path: &str) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|error| format!("{path} can't be read: {error}"))
 }
 
-/// Accepts any certificate, as llm-d's picker does unless its configuration sets otherwise: model servers have self-signed certificates
-/// that no CA knows, and what is read from them are a few numbers. No secret is sent there.
+/// Accepts any certificate, like llm-d's picker by default: model servers have self-signed certificates that no CA knows, and only a few
+/// numbers are read from them. No secret is sent.
 #[derive(Debug)]
 struct AnyServer {
     provider: Arc<CryptoProvider>,

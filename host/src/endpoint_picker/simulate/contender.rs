@@ -1,4 +1,4 @@
-//! What decides in a simulation: a policy with a configuration.
+//! A contender in a simulation: a policy with a configuration.
 
 use crate::{
     endpoint_picker::{custom, decide::Policies, policy::ScoringPolicy},
@@ -8,7 +8,7 @@ use clap::ValueEnum;
 use pointsman_picker::config::{Picker, PickerConfig, PickerKind, Profile, Profiles, SESSION_HEADER, Scorer, ScorerKind, SessionBinding};
 use std::{path::Path, sync::Arc};
 
-/// What others are compared with.
+/// The built-in contenders for comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BuiltIn {
     /// The scorers of a picker without a configuration: queue 2, KV cache 2, prefixes 3
@@ -22,7 +22,7 @@ pub enum BuiltIn {
 }
 
 impl BuiltIn {
-    /// What it is called.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
@@ -32,7 +32,7 @@ impl BuiltIn {
         }
     }
 
-    /// The profile with its scorers and its picker in place of the profile's own; the filters stay.
+    /// The profile with this contender's scorers and picker; the filters stay.
     fn profile(self, profile: &Profile) -> Profile {
         let shortest = vec![Scorer { kind: ScorerKind::Queue, weight: 1.0 }];
         let (scorers, kind) = match self {
@@ -44,18 +44,18 @@ impl BuiltIn {
     }
 }
 
-/// What decides.
+/// A contender.
 #[derive(Debug)]
 pub struct Contender {
     pub(super) name: String,
     pub(super) config: PickerConfig,
     pub(super) policies: Policies,
-    /// Whether endpoints take turns, whatever their scores.
+    /// Whether endpoints alternate, regardless of their scores.
     pub(super) rotates: bool,
 }
 
 impl Contender {
-    /// One of those that others are compared with, with all of a configuration but its scorers. Blocks while it is compiled.
+    /// A built-in contender, with all of a configuration except its scorers. Blocks while it is compiled.
     pub fn built_in(loader: &Loader, which: BuiltIn, config: &PickerConfig) -> Result<Self, String> {
         let profile = which.profile(config.profiles.primary());
         let config = PickerConfig { profiles: Profiles::Single(profile), ..config.clone() };
@@ -65,7 +65,7 @@ impl Contender {
 
     /// The scorers of a configuration. Blocks while they are compiled.
     pub fn configured(loader: &Loader, name: &str, config: &PickerConfig) -> Result<Self, String> {
-        // Who decodes also prefills.
+        // The chosen endpoint also prefills.
         let profile = config.profiles.primary();
         let config = PickerConfig { profiles: Profiles::Single(profile.clone()), ..config.clone() };
         let primary = ScoringPolicy::of_profile(loader, profile).map_err(|error| format!("loading the default policy: {error}"))?;
@@ -73,7 +73,7 @@ impl Contender {
         Ok(Self { name: name.to_owned(), config, policies, rotates: false })
     }
 
-    /// The policy of a file, before the scorers of a configuration. Blocks while it is compiled.
+    /// The policy of a file, which takes precedence over the scorers of a configuration. Blocks while it is compiled.
     pub fn custom(
         loader: &Loader,
         name: &str,
@@ -85,7 +85,7 @@ impl Contender {
         Ok(Self { policies: Policies { custom: Some(Arc::new(custom)), ..configured.policies }, ..configured })
     }
 
-    /// Whether answers have the header by which a client comes back to the same endpoint.
+    /// Whether responses have the header that returns a client to the same endpoint.
     pub(super) fn has_sessions(&self) -> bool {
         self.config.profiles.primary().scorers.iter().any(|scorer| match &scorer.kind {
             ScorerKind::SessionAffinity(affinity) => {

@@ -1,4 +1,4 @@
-//! What a simulation has come to.
+//! The results of a simulation.
 
 use super::seconds;
 use crate::endpoint_picker::refusal::Dropped;
@@ -6,53 +6,53 @@ use pointsman_picker::simulation::Micros;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// What a policy has come to.
+/// The results of a policy.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Outcome {
-    /// What has decided.
+    /// The contender.
     pub policy: String,
-    /// How many requests were answered.
+    /// The number of served requests.
     pub requests: usize,
-    /// How many were refused, by the reason that clients are given.
+    /// The number of refused requests, by the reason for clients.
     pub refused: BTreeMap<&'static str, u64>,
-    /// From the arrival of a request to its first token; none if there was no answer.
+    /// The time from the arrival of a request to its first token; none if no request was served.
     pub time_to_first_token_seconds: Option<TimeToFirstToken>,
-    /// The mean over the requests of how long each further token took; none if there was none.
+    /// The mean over the requests of the time per further token; none if there was none.
     pub time_per_output_token_seconds: Option<f64>,
-    /// Tokens of output in a second, from the first arrival to the last token.
+    /// Tokens of output per second, from the first arrival to the last token.
     pub output_tokens_per_second: f64,
-    /// The share of the tokens of prompts that were cached where they were answered.
+    /// The share of the prompts' tokens that were cached at the chosen endpoint.
     pub prefix_hit_share: f64,
-    /// The most requests that have waited at an endpoint.
+    /// The maximum number of requests that waited at an endpoint.
     pub max_queue: usize,
-    /// The most that have waited in the picker, by flow control.
+    /// The maximum number that waited in the picker, in flow control.
     pub max_waiting: usize,
-    /// From the first arrival to the last token.
+    /// The time from the first arrival to the last token.
     pub seconds: f64,
-    /// How often a policy had no answer, by the reason; the next in line has decided.
+    /// The number of a policy's failures, by reason; the next policy decided.
     pub policy_failures: BTreeMap<&'static str, u64>,
 }
 
-/// How long first tokens have taken, in seconds.
+/// The times to the first token, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TimeToFirstToken {
     /// The mean.
     pub mean: f64,
-    /// That of the request in the middle.
+    /// The median.
     pub p50: f64,
-    /// Nine of ten took no longer.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 of a hundred took no longer.
+    /// The 99th percentile.
     pub p99: f64,
 }
 
-/// What is counted while requests are simulated.
+/// The counts during a simulation.
 #[derive(Debug, Default)]
 pub(super) struct Measures {
     first_tokens: Vec<Micros>,
     refused: BTreeMap<&'static str, u64>,
-    /// The sum over requests of how long each further token took, in seconds, and how many requests that are.
+    /// The sum over requests of the time per further token, in seconds, and the number of these requests.
     further_tokens: (f64, u32),
     prompt_tokens: u64,
     cached_tokens: u64,
@@ -80,7 +80,7 @@ impl Measures {
         self.max_waiting = self.max_waiting.max(waiting);
     }
 
-    /// Counts an answer: how long its first token took since the request arrived, how long each further one, and how many there were.
+    /// Counts a response: the time from the arrival to the first token, the time per further token, and the number of tokens.
     pub(super) fn answered(&mut self, at: Micros, first_token: Micros, further_token: Option<f64>, tokens: usize) {
         self.first_tokens.push(first_token);
         if let Some(seconds) = further_token {
@@ -113,7 +113,7 @@ impl Measures {
 #[allow(clippy::cast_precision_loss)] // Counts are far below 2^52.
 fn first_tokens(times: &mut [Micros]) -> Option<TimeToFirstToken> {
     times.sort_unstable();
-    // The least that so many of a hundred don't exceed.
+    // The smallest value that this percentage doesn't exceed.
     let within = |percent: usize| times.get((times.len() * percent).div_ceil(100).saturating_sub(1)).copied().map(seconds);
     let mean = seconds(times.iter().sum()) / times.len() as f64;
     Some(TimeToFirstToken { mean, p50: within(50)?, p90: within(90)?, p99: within(99)? })

@@ -1,5 +1,5 @@
-//! A fleet of simulated model servers, and the picker's own decisions about a trace of requests, in a time of its own: what a policy would
-//! come to. Equal inputs have equal results, however busy the machine is.
+//! Simulates a fleet of model servers, with the picker's own decisions about a trace of requests, in simulated time: the expected results
+//! of a policy. Equal inputs have equal results, regardless of the machine's load.
 
 mod contender;
 mod measures;

@@ -1,4 +1,4 @@
-//! The simulation itself: events in the order of their times, each of which may cause later ones.
+//! The simulation: events in the order of their times, each of which may cause later ones.
 
 use super::{
     contender::Contender,
@@ -34,24 +34,24 @@ use std::{
     sync::Arc,
 };
 
-/// The endpoints, all of which are alike.
+/// The endpoints, which are all alike.
 #[derive(Clone, Debug)]
 pub struct FleetSettings {
-    /// How many there are.
+    /// The number of endpoints.
     pub endpoints: u16,
     /// Their engines.
     pub engine: EngineSettings,
-    /// How often the picker has a report of each.
+    /// The interval at which the picker gets a report from each.
     pub report_interval: Micros,
 }
 
-/// Why a simulation has no outcome.
+/// Why a simulation has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulationError {
-    /// Most of its decisions would be another policy's.
+    /// Another policy would make most of its decisions.
     #[error("{0}: the policy has failed five times within a minute, and isn't asked any more ({1}): fix it, or leave it out")]
     Quarantined(String, String),
-    /// Nothing changes any more.
+    /// The state no longer changes.
     #[error("{0}: {1} requests wait for room that never comes: change `flowControl`, or leave it out")]
     Stuck(String, usize),
     /// An endpoint can't hold a request.
@@ -59,7 +59,7 @@ pub enum SimulationError {
     TooLong(#[from] TooLong),
 }
 
-/// Has a contender decide about all requests of a trace.
+/// Simulates a contender's decisions about all requests of a trace.
 pub fn simulate(trace: &Trace, settings: &FleetSettings, contender: &Contender, seed: u64) -> Result<Outcome, SimulationError> {
     Simulation::new(trace, settings, contender, seed).run()
 }
@@ -74,13 +74,13 @@ struct Active {
     pod: Arc<str>,
 }
 
-/// Requests that wait for room.
+/// Requests that wait for capacity.
 struct Held<'s> {
     settings: &'s FlowControl,
     queue: FlowQueue<usize>,
-    /// When it is checked whether there is room, unless none waits.
+    /// When the capacity is checked, unless no request waits.
     look: Option<Micros>,
-    /// When a request was last placed or answered.
+    /// When a request was last placed or completed.
     moved: Micros,
 }
 
@@ -92,19 +92,19 @@ struct Simulation<'s> {
     endpoints: Arc<Vec<Endpoint>>,
     /// By the number of the endpoint.
     engines: Vec<ModelEngine>,
-    /// When something happens next at each, and the same in order.
+    /// The next event of each, and the same in order.
     next: Vec<Option<Micros>>,
     due: BTreeSet<(Micros, usize)>,
-    /// When each reports next, in order.
+    /// The next report of each, in order.
     reports: VecDeque<(Micros, usize)>,
     active: HashMap<u64, Active>,
     held: Option<Held<'s>>,
-    /// The endpoints that clients come back to.
+    /// The endpoints that clients return to.
     sessions: HashMap<Arc<str>, Arc<str>>,
     estimates: Estimates,
     counts: PickerCounts,
     measures: Measures,
-    /// How many blocks of the trace are one of the picker's, and how many of these count.
+    /// The number of the trace's blocks per block of the picker, and the maximum number of the latter per prompt.
     blocks: (usize, usize),
     seed: u64,
     turn: usize,
@@ -151,7 +151,7 @@ impl<'s> Simulation<'s> {
         simulation
     }
 
-    /// The picker has had a report of each endpoint, and the next ones come at different times.
+    /// The picker starts with a report of each endpoint; the next ones come at different times.
     fn begin(&mut self) {
         let number = self.engines.len();
         let prefix = &self.contender.config.prefix;
@@ -177,7 +177,7 @@ impl<'s> Simulation<'s> {
             let report = self.reports.front().map(|(at, _)| *at);
             self.now = [engine, report, look, arrival].into_iter().flatten().min().unwrap_or(self.now);
             let is_now = |at: Option<Micros>| at == Some(self.now);
-            // Of what happens at once, endpoints come before what the picker knows of them, and that before its decisions.
+            // Of simultaneous events, endpoints come first, then reports to the picker, then its decisions.
             if is_now(engine) {
                 self.advance();
             } else if is_now(report) {
@@ -191,7 +191,7 @@ impl<'s> Simulation<'s> {
         Ok(self.measures.outcome(&self.contender.name, self.counts.policy_failures()))
     }
 
-    /// Leaves out reports that nobody reads, up to the last round of them before a time.
+    /// Skips reports that nothing reads, up to the last round before this time.
     fn skip_to(&mut self, time: Micros) {
         let interval = self.settings.report_interval;
         let rounds = self.reports.front().map_or(0, |(at, _)| (time.saturating_sub(*at) / interval).saturating_sub(1));
@@ -231,7 +231,7 @@ impl<'s> Simulation<'s> {
         self.endpoints[number].state.set_report(Report { at: self.now, metrics });
     }
 
-    /// What happens next at an endpoint.
+    /// Handles the next event of an endpoint.
     fn advance(&mut self) {
         let Some((_, number)) = self.due.first().copied() else { return };
         for EngineEvent { at, id, progress } in self.engines[number].advance(self.now) {
@@ -320,7 +320,7 @@ impl<'s> Simulation<'s> {
         Ok(())
     }
 
-    /// Lets requests go on that wait, as long as there is room.
+    /// Releases waiting requests while there is capacity.
     fn look(&mut self, is_last: bool) -> Result<(), SimulationError> {
         let config = &self.contender.config;
         while let Some(held) = &mut self.held {
@@ -329,7 +329,7 @@ impl<'s> Simulation<'s> {
             let next = if has_room { held.queue.pop(|_| true) } else { None };
             let Some((_, number)) = next else {
                 held.look = (!held.queue.is_empty()).then(|| self.now + micros(LOOK_AGAIN));
-                // Reports of idle endpoints don't change any more.
+                // Reports of idle endpoints no longer change.
                 let idle_since = self.now.saturating_sub(2 * self.settings.report_interval);
                 let is_stuck = is_last && self.active.is_empty() && held.queue.next_deadline().is_none() && held.moved < idle_since;
                 let waiting = held.queue.len();
@@ -345,7 +345,7 @@ impl<'s> Simulation<'s> {
         let trace = self.trace;
         let request = &trace.requests[number];
         let (size, most) = self.blocks;
-        // A block's hash is also that of those before it.
+        // A block's hash also covers the preceding blocks.
         let hashes = request.prompt.hashes.iter().skip(size - 1).step_by(size).take(most).copied().collect();
         let (tokens, output) = (request.prompt.tokens as u64, request.output as u64);
         let incoming = Incoming::from_blocks(&trace.models[request.model], hashes, tokens, output);
@@ -389,7 +389,7 @@ impl<'s> Simulation<'s> {
             return self.decide_within(None, request, session);
         }
         let mut outcome = Err(Dropped::NoEndpoints);
-        // The next one that the filters of the profile keep.
+        // The next one that the profile's filters keep.
         for _ in 0..self.endpoints.len() {
             let only = [self.endpoints[self.turn % self.endpoints.len()].text.to_string()];
             self.turn += 1;
@@ -420,7 +420,7 @@ impl<'s> Simulation<'s> {
         decide(&inputs, &self.contender.policies, &self.counts, None)
     }
 
-    /// A policy that isn't asked any more has no outcome; when it is asked again isn't a matter of the simulation's time.
+    /// A quarantined policy has no result; the end of its quarantine isn't in simulated time.
     fn check_health(&self) -> Result<(), SimulationError> {
         let failures = self.counts.policy_failures();
         if !failures.contains_key(CallError::Quarantined.reason()) {
@@ -431,7 +431,8 @@ impl<'s> Simulation<'s> {
     }
 }
 
-/// How many blocks of the trace are a block of the picker's, which has its own least size, and how many of the latter count of a prompt.
+/// The number of the trace's blocks per block of the picker, which has its own minimum size, and the maximum number of the latter per
+/// prompt.
 fn block_sizes(prefix: &PrefixSettings, block_tokens: usize) -> (usize, usize) {
     let reported = u32::try_from(block_tokens).unwrap_or(u32::MAX).max(1);
     let wanted = BlockSize::of_engine(if prefix.auto_tune { reported } else { prefix.block_tokens }).tokens();

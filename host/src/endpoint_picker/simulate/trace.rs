@@ -1,4 +1,4 @@
-//! The requests of a simulation, and how they are read from a trace: JSON lines, a request a line.
+//! The requests of a simulation, and the parser of traces: JSON lines, one request per line.
 
 use pointsman_picker::{
     prefix::{BlockSize, hash_pieces},
@@ -18,32 +18,32 @@ use std::{
     sync::Arc,
 };
 
-/// How many bytes a line may have.
+/// The maximum size of a line, in bytes.
 const MAX_LINE: usize = 1 << 20;
 
-/// How many requests a simulation may have.
+/// The maximum number of requests in a simulation.
 pub const MAX_REQUESTS: usize = 10_000_000;
 
-/// How many blocks a prompt may have, and all prompts together.
+/// The maximum number of blocks in a prompt, and in all prompts.
 const MAX_PROMPT_BLOCKS: usize = LINK.max_blocks();
 const MAX_BLOCKS: usize = 200_000_000;
 
-/// How many adapters may be named.
+/// The maximum number of adapters.
 const MAX_ADAPTERS: usize = 1_000;
 
-/// How many bytes a name of a trace may have.
+/// The maximum size of a name in a trace, in bytes.
 const MAX_NAME: usize = 256;
 
-/// The last second that is read.
+/// The maximum arrival time, in seconds.
 const MAX_SECONDS: f64 = 1e10;
 
-/// How many tokens a request may have.
+/// The maximum number of tokens of a request.
 const MAX_TOKENS: u64 = 100_000_000;
 
-/// What a line looks like.
+/// An example of a line.
 const EXAMPLE: &str = r#"{"at": 0.5, "blocks": [17, 23], "tokens": 140, "output": 100}"#;
 
-/// A block for the hasher that is the hash of one of a trace: 8 bytes.
+/// A block for the hasher that has the hash of a block in a trace: 8 bytes.
 const LINK: BlockSize = BlockSize::exactly(2);
 const _: () = assert!(LINK.bytes() == size_of::<u64>());
 
@@ -55,17 +55,17 @@ pub enum TraceError {
     Read {
         /// The file.
         file: String,
-        /// What the system reports.
+        /// The system's error.
         error: io::Error,
     },
-    /// A line can't be used.
+    /// A line is invalid.
     #[error("{file}: line {line}: {message}")]
     Line {
         /// The file.
         file: String,
         /// Its line, from 1.
         line: usize,
-        /// What is wrong, and what to do about it.
+        /// The problem and the remedy.
         message: String,
     },
     /// No line has a request.
@@ -73,11 +73,11 @@ pub enum TraceError {
     Empty(String),
 }
 
-/// A request as a line of a trace has it.
+/// A request in a line of a trace.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct TraceLine {
-    /// When it arrives, in seconds.
+    /// The arrival time, in seconds.
     pub(super) at: f64,
     #[serde(default)]
     pub(super) blocks: Vec<BlockHash>,
@@ -90,7 +90,7 @@ pub(super) struct TraceLine {
     pub(super) session: Option<String>,
 }
 
-/// What stands for the content of a block.
+/// The hash of a block's content.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BlockHash(pub(super) u64);
 
@@ -109,7 +109,7 @@ impl<'de> Deserialize<'de> for BlockHash {
             }
 
             fn visit_str<E: Error>(self, hash: &str) -> Result<BlockHash, E> {
-                // Its keys are fixed.
+                // The hasher's keys are constant.
                 let mut hasher = DefaultHasher::new();
                 hash.hash(&mut hasher);
                 Ok(BlockHash(hasher.finish()))
@@ -122,7 +122,7 @@ impl<'de> Deserialize<'de> for BlockHash {
 /// A request.
 #[derive(Debug)]
 pub(super) struct TraceRequest {
-    /// When it arrives, from the first on.
+    /// The arrival time, from the first request on.
     pub(super) at: Micros,
     pub(super) prompt: PromptBlocks,
     pub(super) output: usize,
@@ -133,7 +133,7 @@ pub(super) struct TraceRequest {
     pub(super) session: Option<Arc<str>>,
 }
 
-/// Requests in the order in which they arrive.
+/// Requests in the order of their arrival.
 #[derive(Debug)]
 pub struct Trace {
     pub(super) requests: Vec<TraceRequest>,
@@ -142,7 +142,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads a file for endpoints with such engines.
+    /// Reads a file for endpoints with these engines.
     pub fn read(file: &Path, engine: &EngineSettings) -> Result<Self, TraceError> {
         let name = file.display().to_string();
         let opened = File::open(file).map_err(|error| TraceError::Read { file: name.clone(), error })?;
@@ -171,12 +171,12 @@ impl Trace {
         if builder.is_empty() { Err(TraceError::Empty(file.to_owned())) } else { Ok(builder.finish()) }
     }
 
-    /// How many requests it has.
+    /// The number of requests.
     pub fn len(&self) -> usize {
         self.requests.len()
     }
 
-    /// Whether it has none.
+    /// Whether there are no requests.
     pub fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
@@ -189,12 +189,12 @@ impl Trace {
 
 fn wrong_json(error: &serde_json::Error) -> String {
     let text = error.to_string();
-    // Its line is the only one.
+    // There is only one line.
     let what = text.rsplit_once(" at line ").map_or(&*text, |(what, _)| what);
     format!("column {}: {what}: write a request as {EXAMPLE}", error.column())
 }
 
-/// A trace that is being made.
+/// A trace under construction.
 #[derive(Debug)]
 pub(super) struct TraceBuilder {
     requests: Vec<TraceRequest>,
@@ -229,7 +229,7 @@ impl TraceBuilder {
         Trace { requests: self.requests, models: self.models }
     }
 
-    /// Adds a request, or reports why it makes no sense and what to do.
+    /// Adds a request, or returns why it is invalid and the remedy.
     pub(super) fn add(&mut self, line: TraceLine) -> Result<(), String> {
         if self.requests.len() >= MAX_REQUESTS {
             return Err(format!("it is more than the {MAX_REQUESTS} requests that a simulation may have: split the trace"));
@@ -243,7 +243,7 @@ impl TraceBuilder {
         if self.blocks > MAX_BLOCKS {
             return Err(format!("its trace has more than {MAX_BLOCKS} blocks: split it, or take larger blocks with --block-tokens"));
         }
-        // Each with those before it and with the model, as the picker hashes prompts: a trace may have hashes of contents alone.
+        // Each hash covers the preceding blocks and the model, as in the picker: a trace may have hashes of only the contents.
         let hashes = hash_pieces(&self.models[model], "", LINK, links.iter().map(|link| &link[..]));
         let shared = |name: &str, text: Option<String>| match text {
             Some(text) if text.len() > MAX_NAME => Err(format!("`{name}` has more than {MAX_NAME} bytes: shorten it")),

@@ -1,23 +1,23 @@
-//! Requests that are made up, the same for the same seed, so that nobody needs a trace to begin.
+//! Generated requests, equal for equal seeds, so that a simulation needs no trace.
 
 use super::trace::{BlockHash, Trace, TraceBuilder, TraceLine};
 use clap::ValueEnum;
 use pointsman_picker::{random, simulation::EngineSettings};
 
-/// How many conversations go on at once.
+/// The number of concurrent conversations.
 const CONVERSATIONS: u64 = 64;
 
-/// Whoever owns a block has so many bits of its number left for the block's place.
+/// The number of bits of a block's number that are its position; the other bits are its owner.
 const PLACE_BITS: u32 = 24;
 
-/// A burst begins every so many seconds, and takes so many.
+/// The interval between the starts of bursts, and their duration.
 const BURST_EVERY: f64 = 10.0;
 const BURST_SECONDS: f64 = 2.0;
 
-/// How many times the mean rate it has in a burst. Between bursts it has what is left for the mean.
+/// The rate in a burst, as a multiple of the mean rate. The rate between bursts gives the mean.
 const BURST_RATE: f64 = 4.0;
 
-/// What requests are like.
+/// The kind of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum WorkloadKind {
     /// Conversations that begin with one of a few system prompts, and grow by each turn
@@ -27,23 +27,23 @@ pub enum WorkloadKind {
     Bursty,
 }
 
-/// Requests to be made up.
+/// The requests to generate.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
-    /// What they are like.
+    /// Their kind.
     pub kind: WorkloadKind,
-    /// How many.
+    /// Their number.
     pub requests: usize,
-    /// How many arrive in a second, in the mean.
+    /// The mean number of arrivals per second.
     pub rate: f64,
-    /// Equal ones make equal requests.
+    /// Equal seeds generate equal requests.
     pub seed: u64,
-    /// With how many prompts conversations begin.
+    /// The number of prompts that start conversations.
     pub system_prompts: u64,
 }
 
 impl Workload {
-    /// Makes them, for endpoints with such engines.
+    /// Generates them, for endpoints with these engines.
     pub fn trace(&self, engine: &EngineSettings) -> Result<Trace, String> {
         let mut random = Random::new(self.seed);
         let mut builder = TraceBuilder::new(engine);
@@ -72,7 +72,7 @@ impl Workload {
     }
 }
 
-/// A request that nobody has something in common with. Each length is as likely as one twice as long.
+/// A request that shares nothing with others. Lengths are distributed evenly on a logarithmic scale.
 fn alone(number: u64, block_tokens: u64, random: &mut Random) -> TraceLine {
     let tokens = random.scaled(128.0, 5.0);
     let output = random.scaled(16.0, 5.0);
@@ -84,7 +84,7 @@ fn block(owner: u64, place: u64) -> BlockHash {
     BlockHash((owner << PLACE_BITS) + place)
 }
 
-/// Conversations that go on.
+/// The current conversations.
 struct Conversations {
     /// The tokens of each system prompt.
     system: Vec<u64>,
@@ -118,7 +118,7 @@ impl Conversations {
         Conversation { number, system, tokens, turns: 2 + random.below(9) }
     }
 
-    /// The next turn of one of them: what was said so far, and a message.
+    /// The next turn of one of them: the conversation so far, and a message.
     fn turn(&mut self, block_tokens: u64, random: &mut Random) -> TraceLine {
         let at = usize::try_from(random.below(CONVERSATIONS)).unwrap_or_default();
         if self.going_on[at].turns == 0 {
@@ -138,7 +138,7 @@ impl Conversations {
     }
 }
 
-/// The sequence of a seed, and how much of it was used.
+/// The random sequence of a seed, and the number of used values.
 struct Random {
     seed: u64,
     used: u64,
@@ -158,12 +158,12 @@ impl Random {
         self.next() % limit.max(1)
     }
 
-    /// Time to the next of events that come independently of each other, one in the mean.
+    /// The time to the next of independent events, with a mean of 1.
     fn exponential(&mut self) -> f64 {
         -random::unit(self.next()).ln()
     }
 
-    /// From `least` to 2^`doublings` times it.
+    /// From `least` to 2^`doublings` times that.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Some thousands.
     fn scaled(&mut self, least: f64, doublings: f64) -> u64 {
         (least * (random::unit(self.next()) * doublings).exp2()) as u64

@@ -4,7 +4,7 @@ use super::{
 };
 use serde_json::json;
 
-/// What is done to an object.
+/// A change of an object.
 type Change = fn(&mut Value);
 
 const POOL: (&str, &str) = ("inference.networking.k8s.io", "llama");
@@ -14,7 +14,7 @@ fn object(value: Value) -> DynamicObject {
     serde_json::from_value(value).unwrap()
 }
 
-/// A pod that is Ready, after this change.
+/// A Ready pod with this change.
 fn pod_object(change: impl FnOnce(&mut Value)) -> DynamicObject {
     let mut pod = json!({
         "metadata": {"uid": "uid-0", "name": "llama-0", "labels": {"app": "llama"}},
@@ -41,7 +41,7 @@ fn annotated(key: &str, value: &str) -> DynamicObject {
     pod_object(|pod| pod["metadata"]["annotations"] = json!({key: value}))
 }
 
-/// By name, as watches have them.
+/// The objects by name, as watches store them.
 fn by_name<T>(objects: Vec<Value>, read: fn(&DynamicObject) -> Option<ForPool<T>>) -> BTreeMap<String, ForPool<T>> {
     let objects = objects.into_iter().map(object);
     objects.filter_map(|object| Some((object.name_any(), read(&object)?))).collect()
@@ -145,7 +145,7 @@ fn objectives_are_those_of_the_pool_and_the_newer_group_counts() {
         ],
         read_objective,
     );
-    // That it is there counts only for the pool that it refers to.
+    // It takes precedence only for the pool that it refers to.
     let newer = by_name(vec![objective("both", &ours, Some(2)), objective("older", &json!({"name": "qwen"}), Some(8))], read_objective);
     let found = objectives(POOL, [&older, &newer]);
     let expected = [("both", 2), ("older", -3), ("unset", 0)].map(|(name, priority)| (name.to_owned(), priority));
