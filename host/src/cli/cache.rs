@@ -1,4 +1,4 @@
-//! Where compiled plugins are kept.
+//! The cache of compiled plugins.
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Bytes of a key, at least, and those that are read of one at most.
+/// The minimum size of a key, and the maximum that is read, in bytes.
 const SHORTEST_KEY: usize = 32;
 const LONGEST_KEY: u64 = 4 << 10;
 
@@ -31,12 +31,12 @@ pub(crate) struct CacheArgs {
 }
 
 impl CacheArgs {
-    /// Compilers that keep what they compile there.
+    /// Compilers that use the cache.
     pub(crate) fn compilers(&self) -> Result<Compilers> {
         Ok(self.in_folder()?.with_drafts(self.draft_interfaces))
     }
 
-    /// The key under which what is compiled is kept; empty if there is none.
+    /// The key of the cache's entries; empty if there is none.
     fn key(&self) -> Result<Vec<u8>> {
         let Some(file) = &self.cache_key else { return Ok(Vec::new()) };
         let context = || format!("--cache-key {}", file.display());
@@ -61,7 +61,7 @@ impl CacheArgs {
         }
         if let Some(folder) = home(env::var_os("XDG_CACHE_HOME").map(PathBuf::from), env::home_dir()) {
             match Compilers::with_key(program.clone(), &folder, &key) {
-                // A home that can't be written to, as containers have it.
+                // A home folder that isn't writable, as in containers.
                 Err(CompileError::Process(_)) => {}
                 other => return other.with_context(|| format!("the folder {}; specify another with --cache", folder.display())),
             }
@@ -72,7 +72,7 @@ impl CacheArgs {
     }
 }
 
-/// The user's own cache, as the XDG Base Directory Specification has it: a relative path is no path.
+/// The user's own cache, by the XDG Base Directory Specification: relative paths are ignored.
 fn home(xdg: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let folder = xdg.filter(absolute).or_else(|| home.filter(absolute).map(|home| home.join(".cache")))?;

@@ -12,7 +12,7 @@ pub(super) struct CheckConfigArgs {
 }
 
 pub(super) fn run(args: &CheckConfigArgs) -> ExitCode {
-    // The sentences alone: the host puts them into a condition.
+    // Only the sentences: the host puts them into a condition.
     std::panic::set_hook(Box::new(|_| {}));
     match schema::serve(args.memory) {
         Ok(()) => ExitCode::SUCCESS,

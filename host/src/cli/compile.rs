@@ -13,7 +13,7 @@ pub(super) struct CompileArgs {
 }
 
 pub(super) fn run(args: &CompileArgs) -> ExitCode {
-    // The sentence alone: the host puts it into a condition. A panic would say more, on stderr, before it.
+    // Only the sentence: the host puts it into a condition. A panic would print more to stderr before it.
     std::panic::set_hook(Box::new(|_| {}));
     if let Err(error) = compile::serve(args.use_, args.memory) {
         eprintln!("{error}");

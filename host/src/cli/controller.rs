@@ -42,13 +42,13 @@ use std::{net::SocketAddr, path::PathBuf, pin::pin, process::ExitCode, sync::Arc
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use tokio_rustls::rustls::{pki_types::ServerName, server::danger::ClientCertVerifier};
 
-/// The name of the Lease that hosts take turns with.
+/// The name of the hosts' Lease.
 const LEASE: &str = "pointsman";
 
 /// The name of this subcommand.
 pub(super) const SUBCOMMAND: &str = "controller";
 
-/// Flags that may differ from host to host: they don't decide what it writes.
+/// The flags that may differ between hosts: they don't affect what a host writes.
 const OWN_FLAGS: [&str; 12] = [
     "kubeconfig",
     "context",
@@ -64,7 +64,7 @@ const OWN_FLAGS: [&str; 12] = [
     "otlp-sample",
 ];
 
-/// The values of all other flags, given or not.
+/// The values of all other flags, including defaults.
 pub(super) fn shared_settings(matches: &ArgMatches) -> SharedSettings {
     let command = ControllerArgs::augment_args(Command::new(SUBCOMMAND));
     let flags = command.get_arguments().filter_map(|flag| Some((flag.get_long()?.to_owned(), flag.get_id().as_str())));
@@ -155,7 +155,7 @@ fn namespace(name: &str) -> Result<String, String> {
     Ok(name.to_owned())
 }
 
-/// A name that a certificate can be for, and that clients find there.
+/// A name for which a certificate can be issued.
 pub(super) fn webhook_host(name: &str) -> Result<String, String> {
     match ServerName::try_from(name) {
         Ok(_) if !name.ends_with('.') => Ok(name.to_owned()),
@@ -167,7 +167,7 @@ pub(super) fn webhook_host(name: &str) -> Result<String, String> {
 }
 
 impl WebhookArgs {
-    /// Where the webhook is answered, if it is.
+    /// The listener of the webhook, if it is served.
     async fn listen(&self) -> Result<Option<TcpListener>> {
         let Some(address) = self.webhook else { return Ok(None) };
         let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} for the webhook"))?;
@@ -175,7 +175,7 @@ impl WebhookArgs {
         Ok(Some(listener))
     }
 
-    /// Who verifies clients, if they need a certificate.
+    /// Verifies clients, if they need a certificate.
     fn clients(&self) -> Result<Option<Arc<dyn ClientCertVerifier>>> {
         let Some(file) = &self.webhook_client_ca else { return Ok(None) };
         let context = || format!("--webhook-client-ca {}", file.display());
@@ -190,13 +190,13 @@ impl WebhookArgs {
 }
 
 impl ControllerArgs {
-    /// Starts to send traces, if there is a collector. Spans are those of `tracing`, which the layer takes.
+    /// Starts to send traces, if there is a collector. The layer converts spans of `tracing`.
     fn start_traces(&self) -> Result<Option<(Traces, TraceLayer)>> {
         let origin = Origin { service: "pointsman", identity: &self.policies.identity(), namespace: self.policies.namespace() };
         Ok(self.traces.start(origin)?.map(|(traces, tracer)| (traces, traces::layer(tracer))))
     }
 
-    /// Begins to log. Which rights are missing by what the API server refuses is logged once.
+    /// Starts the log. Rights that the API server reports as missing are logged once.
     fn start_log(&self, layer: Option<TraceLayer>) -> Result<(LogLevel, Arc<ApiErrors>)> {
         let errors = Arc::new(ApiErrors::new(self.policies.namespace(), self.namespaces.iter().cloned().collect()));
         let level = LogLevel::start(&self.log_level, self.log_format, layer, Some(errors.missing_rights()))
@@ -204,7 +204,7 @@ impl ControllerArgs {
         Ok((level, errors))
     }
 
-    /// What an administrator has set for all subjects; none if the host is to end before that is known.
+    /// The settings for all subjects; none if the host is stopped before they are known.
     async fn settings_of_all(&self, client: &Client, stopped: &mut (impl Future<Output = ()> + Unpin)) -> Option<Settings> {
         let identity = self.policies.identity();
         tokio::select! {
@@ -215,7 +215,7 @@ impl ControllerArgs {
 }
 
 pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
-    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    // First of all: as process 1 of a container, a program without a handler gets no signals.
     let mut stopped = pin!(stop_signal()?);
     let (traces, layer) = args.start_traces()?.unzip();
     let (log_level, api_errors) = args.start_log(layer)?;
@@ -234,7 +234,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (webhook, clients) = (args.webhook.listen().await?, args.webhook.clients()?);
     let external_metrics = args.external_metrics.listen().await?;
 
-    // First those that write end, then the lease is given back.
+    // First the writers end, then the lease is released.
     let (end, ending) = watch::channel(false);
     let (stop, stopping) = watch::channel(false);
     let (namespace, identity) = (settings.options.namespace.clone(), settings.options.identity.clone());
@@ -254,7 +254,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (served, apis) = watch::channel(apis::Apis::default());
     let admission = Admission {
         policies: Arc::clone(&policies),
-        // The built-in set, with which every host starts, has one.
+        // The built-in set, with which every host starts, has an evaluator.
         evaluator: policies.active().rules().evaluator().cloned(),
         shared: shared.clone(),
         claims: claims.clone(),
@@ -312,7 +312,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     }
     end.send_replace(true);
     controlled.await;
-    // Nothing writes any more: the lease can go to another host at once.
+    // Nothing writes any more, so another host can take the lease at once.
     let code = give_back(&stop, campaign).await?;
     servers.finish().await?;
     if let Some(traces) = traces {
@@ -321,20 +321,20 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Gives the lease back, if it is ours.
+/// Releases the lease, if this host holds it.
 async fn give_back(stop: &watch::Sender<bool>, campaign: JoinHandle<()>) -> Result<ExitCode> {
     stop.send_replace(true);
     campaign.await.context("releasing the lease")?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Resolves when the flag is set, or nobody is left who could.
+/// Resolves when the flag is set, or when its sender is gone.
 async fn is_set(mut flag: watch::Receiver<bool>) {
     _ = flag.wait_for(|set| *set).await;
 }
 
-/// A task that panics, and not for one subject alone, would leave the rest of the host leading and answering as if all were well. Another host, or this one started
-/// again, does better.
+/// If a task panics, except while planning one subject, the process ends: otherwise the rest of the host would stay the leader and respond
+/// as if it were healthy. Another host, or this one restarted, does better.
 fn end_on_panic() {
     isolate::install_hook(|| {
         tracing::error!("a task has panicked: the host ends");
@@ -342,7 +342,7 @@ fn end_on_panic() {
     });
 }
 
-/// Resolves on SIGTERM, as a kubelet sends it, and on Ctrl-C.
+/// Resolves on SIGTERM, which a kubelet sends, and on Ctrl-C.
 pub(super) fn stop_signal() -> Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;

@@ -83,7 +83,7 @@ fn print(args: &PrintArgs) -> Result<ExitCode> {
     let Some(dir) = &args.dir else {
         let mut out = std::io::stdout().lock();
         for crd in &crds {
-            // A closed pipe (`| head`) is no error of ours.
+            // A closed pipe (`| head`) is not an error.
             if writeln!(out, "---\n{}", yaml(crd)?.trim_end()).is_err() {
                 break;
             }
@@ -120,7 +120,7 @@ async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// How many CRDs have each outcome.
+/// The number of CRDs with each outcome.
 fn summary(outcomes: &BTreeMap<&str, usize>) -> String {
     outcomes.iter().map(|(outcome, count)| format!("{outcome}: {count}")).collect::<Vec<_>>().join(", ")
 }

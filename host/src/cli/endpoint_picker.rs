@@ -54,13 +54,13 @@ use tokio::{
 };
 use tokio_rustls::TlsAcceptor;
 
-/// How often deadlines of policies are looked at.
+/// The interval at which policies' deadlines are checked.
 const TICK: Duration = Duration::from_micros(100);
 
-/// How many policies run at once.
+/// The maximum number of policies that run at once.
 const SLOTS: u32 = 32;
 
-/// How long before the end requests that still wait are refused.
+/// How long before the end waiting requests are refused.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 #[derive(Args, Debug)]
@@ -124,7 +124,7 @@ struct PortArgs {
 }
 
 impl EndpointPickerArgs {
-    /// The configuration; what has no counterpart is logged.
+    /// Parses the configuration, and logs settings without a counterpart.
     fn config(&self) -> Result<PickerConfig> {
         let (source, text) = match (&self.config_file, &self.config_text) {
             (Some(file), _) => {
@@ -168,7 +168,7 @@ impl PortArgs {
 }
 
 pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
-    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    // First of all: as process 1 of a container, a program without a handler gets no signals.
     let mut stopped = pin!(stop_signal()?);
     let log_level =
         LogLevel::start(&args.log_level, args.log_format, None, None).with_context(|| format!("--log-level {}", args.log_level))?;
@@ -216,7 +216,7 @@ pub(super) async fn run(args: EndpointPickerArgs) -> Result<ExitCode> {
     Ok(code)
 }
 
-/// Answers proxies until the process is to end, and then what has begun.
+/// Serves proxies until the process is stopped, and then the open streams.
 async fn serve(
     ports: &PortArgs,
     drain: Duration,
@@ -244,7 +244,7 @@ async fn serve(
             pool.drain();
         }
         ending.send_replace(true);
-        // What waits until the end had better be answered than cut off.
+        // Waiting requests should get a response rather than a closed connection.
         sleep(drain.saturating_sub(LAST_ANSWERS)).await;
         for pool in &pools {
             pool.end();

@@ -1,4 +1,4 @@
-//! The flags by which a controller answers the external metrics API.
+//! The flags of a controller for the external metrics API.
 
 use super::controller::webhook_host;
 use crate::{
@@ -37,7 +37,7 @@ pub(super) struct ExternalMetricsArgs {
 }
 
 impl ExternalMetricsArgs {
-    /// Where the API is answered, if it is.
+    /// The listener of the API, if it is served.
     pub(super) async fn listen(&self) -> Result<Option<TcpListener>> {
         let Some(address) = self.address else { return Ok(None) };
         let listener = TcpListener::bind(address).await.with_context(|| format!("listening on {address} for the external metrics API"))?;
@@ -45,7 +45,7 @@ impl ExternalMetricsArgs {
         Ok(Some(listener))
     }
 
-    /// What answers it there.
+    /// The server for the listener.
     pub(super) fn server(&self, listener: TcpListener, namespace: &str, client: Client, leadership: Leadership) -> ExternalMetricsServer {
         let (folder, hosts) = (self.certs.clone(), self.hosts.clone());
         ExternalMetricsServer {

@@ -199,7 +199,7 @@ fn identity(given: Option<String>) -> String {
     })
 }
 
-/// TLS with the certificate that is shown at the moment.
+/// TLS with the certificate that is current at each connection.
 pub(super) fn acceptor(shown: Arc<CurrentCertificate>) -> Result<TlsAcceptor> {
     let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions()?;
     let mut config = builder.with_no_client_auth().with_cert_resolver(shown);
@@ -222,7 +222,7 @@ impl BackendArgs {
     }
 }
 
-/// What runs beside the proxy, each with what it does: none of it ends by itself.
+/// The tasks of the process, each with its description: none of them ends by itself.
 pub(super) type Tasks = JoinSet<&'static str>;
 
 impl ClientArgs {
@@ -231,7 +231,7 @@ impl ClientArgs {
         let keys = match &self.keys {
             None => None,
             Some(folder) => {
-                // An error that is there from the beginning is better found before anybody is answered.
+                // It is better to find an initial error before any request is served.
                 let read = key_folder::read(folder).map_err(|error| anyhow!("--keys: {error}"))?;
                 quotas.set_namespaces(read.namespaces.clone());
                 let keys = Arc::new(ArcSwap::from_pointee(read));
@@ -250,7 +250,7 @@ impl ClientArgs {
         Ok(Rules { authentication, quotas, paths })
     }
 
-    /// The certificate that clients are shown, and what speaks TLS with it.
+    /// The certificate that clients are shown, and the TLS acceptor that uses it.
     fn tls(&self, tasks: &mut Tasks) -> Result<Option<(TlsAcceptor, Arc<CurrentCertificate>)>> {
         let Some(folder) = &self.tls_certs else { return Ok(None) };
         let shown = certificate::watched(folder, "--tls-certs", tasks)?;
@@ -258,7 +258,7 @@ impl ClientArgs {
     }
 }
 
-/// How far a gateway is.
+/// The stage of a gateway.
 #[derive(Debug, Default)]
 struct Stage {
     serves: AtomicBool,
@@ -274,13 +274,13 @@ impl Stage {
     }
 }
 
-/// Fails when something has ended that never should.
+/// Fails when a task ends, which none should.
 pub(super) async fn ended(tasks: &mut Tasks) -> Result<()> {
     bail!("{} has stopped", tasks.join_next().await.and_then(Result::ok).unwrap_or("a task"))
 }
 
 pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
-    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    // First of all: as process 1 of a container, a program without a handler gets no signals.
     let mut stopped = pin!(stop_signal()?);
     let log_level =
         LogLevel::start(&args.log_level, args.log_format, None, None).with_context(|| format!("--log-level {}", args.log_level))?;
@@ -316,7 +316,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
         "answering /healthz"
     });
 
-    // Hosts must know of this gateway before it reads where models are: otherwise they could stop one to which it sends a request.
+    // Hosts must know this gateway before it reads the models' reservations: otherwise they could stop a model to which it sends a request.
     tokio::select! {
         () = activity.register() => {}
         ended = ended(&mut tasks) => ended?,
@@ -354,7 +354,7 @@ pub(super) async fn run(args: GatewayArgs) -> Result<ExitCode> {
         served = server::serve(proxy, listener, acceptor, stop, args.limits.shutdown_timeout) => served.context("answering clients")?,
         ended = ended(&mut tasks) => ended?,
     }
-    // After the last answer, and by nobody who would write it again.
+    // After the last response, when no task could write it again.
     tasks.shutdown().await;
     activity.delete().await;
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! Golden cases in YAML, of plugins and of rules: how they are read, and how is told what came of them.
+//! Golden cases in YAML, of plugins and of rules: their parser, and the output of their results.
 
 use super::{
     output::{Output, OutputArgs, Tone, print},
@@ -32,10 +32,10 @@ pub(super) struct CasesArgs {
 
 /// A case.
 pub(super) trait Case: Sized {
-    /// It as it is written.
+    /// The case as written.
     type Written: DeserializeOwned;
 
-    /// What was written at a place, if it is a case.
+    /// Converts the written case at a place.
     fn from_written(written: Self::Written, place: String) -> Result<Self>;
 
     fn name(&self) -> &str;
@@ -44,21 +44,21 @@ pub(super) trait Case: Sized {
     fn place(&self) -> &str;
 }
 
-/// What came of a case.
+/// The result of a case.
 pub(super) trait Outcome: Serialize {
     /// The case's name and place.
     fn case(&self) -> (&str, &str);
 
-    /// What is wrong, in a sentence; nothing if the case passes.
+    /// The problem, as a sentence; none if the case passes.
     fn problem(&self) -> Option<&str>;
 
-    /// More of what is wrong, in lines.
+    /// Details of the problem, in lines.
     fn details(&self) -> Vec<String> {
         Vec::new()
     }
 }
 
-/// What came of the cases.
+/// The results of the cases.
 #[derive(Debug, Serialize)]
 struct Report<O> {
     passed: usize,
@@ -67,7 +67,7 @@ struct Report<O> {
 }
 
 impl CasesArgs {
-    /// The cases that are meant, in order.
+    /// The selected cases, in order.
     pub(super) fn read<C: Case>(&self) -> Result<Vec<C>> {
         let mut cases: Vec<C> = read(&self.cases)?;
         if let Some(part) = &self.filter {
@@ -80,7 +80,7 @@ impl CasesArgs {
     }
 }
 
-/// The cases of all files, in order. Names are unique, because that is how people choose among them.
+/// The cases of all files, in order. Names are unique, because users select cases by them.
 pub(super) fn read<C: Case>(files: &[PathBuf]) -> Result<Vec<C>> {
     let mut cases: Vec<C> = Vec::new();
     for file in files {
@@ -118,7 +118,7 @@ pub(super) fn parse<C: Case>(text: &str, file: &Path) -> Result<Vec<C>> {
     placed.collect()
 }
 
-/// Asks each case what comes of it, and tells it. The exit code says whether all passed.
+/// Runs each case, and prints the result. The exit code shows whether all passed.
 pub(super) fn run<C: Case, O: Outcome>(cases: &[C], output: OutputArgs, mut outcome: impl FnMut(&C) -> Result<O>) -> Result<ExitCode> {
     let mut report = Report { passed: 0, failed: 0, cases: Vec::new() };
     for case in cases {
@@ -134,7 +134,7 @@ pub(super) fn run<C: Case, O: Outcome>(cases: &[C], output: OutputArgs, mut outc
     Ok(if report.failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What came of a case, in lines.
+/// The result of a case, in lines.
 pub(super) fn result_lines(outcome: &impl Outcome) -> String {
     let (name, place) = outcome.case();
     let Some(problem) = outcome.problem() else { return format!("{}      {name}", Tone::Good.paint("ok")) };

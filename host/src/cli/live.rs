@@ -1,4 +1,4 @@
-//! What services of a cluster are planned from: read once, and no more of it than concerns them.
+//! Reads the inputs of plans from a cluster: once, and only those of the requested services.
 
 use super::{
     ClusterArgs,
@@ -32,16 +32,16 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::{collections::BTreeSet, fmt::Debug, sync::Arc};
 
-/// How many objects are listed at once.
+/// The number of objects per page of a list.
 const PAGE: u32 = 200;
 
-/// What plans read beside what is made for subjects.
+/// The kinds that plans read in addition to those that are created for subjects.
 fn used() -> impl Iterator<Item = &'static Resource> {
     let reads: BTreeSet<&Resource> = SUBJECT_KINDS.iter().flat_map(|kind| kind.reads.iter().copied()).collect();
     reads.into_iter().chain([&FINE_TUNED_WEIGHT]).filter(|resource| !ELSEWHERE.contains(resource))
 }
 
-/// What a service may name of other namespaces.
+/// The kinds that a service may name in other namespaces.
 static ELSEWHERE: [&Resource; 3] = [&LLM_CONFIG, &GATEWAY, &REFERENCE_GRANT];
 
 /// Files or cluster to inspect, and the output format
@@ -74,7 +74,7 @@ impl Source {
         Ok(Self { available: ALL.iter().copied().filter(serves).collect(), client })
     }
 
-    /// Complains where a kind isn't served.
+    /// Fails if a kind isn't served.
     pub(super) fn demand(&self, resource: &'static Resource) -> Result<()> {
         if !self.available.contains(resource) {
             bail!("the cluster serves no {}: `pointsman crds install` installs the CRDs", resource.crd_name());
@@ -82,7 +82,7 @@ impl Source {
         Ok(())
     }
 
-    /// A service, or a complaint that there is none.
+    /// A service, or an error if it doesn't exist.
     pub(super) async fn subject(&self, key: &ObjectKey) -> Result<Value> {
         let ObjectKey { resource, namespace, name } = key;
         self.demand(resource)?;
@@ -96,7 +96,7 @@ impl Source {
         found.map(serde_json::to_value).transpose().context("reading the response of the API server")
     }
 
-    /// The objects of a kind in a namespace, or in all where that is empty.
+    /// The objects of a kind in a namespace, or in all if that is empty.
     pub(super) async fn list(&self, resource: &'static Resource, namespace: &str, selector: &str) -> Result<Vec<Value>> {
         let mut objects = Vec::new();
         self.each(resource, namespace, selector, |object| objects.push(object)).await?;
@@ -108,11 +108,11 @@ impl Source {
         self.each(resource, namespace, selector, |object| world.put(resource, &object)).await
     }
 
-    /// Gives one object of a kind after the other: those of a large cluster are too many to be in memory together.
+    /// Passes one object of a kind after the other: those of a large cluster don't fit into memory together.
     async fn each(&self, resource: &'static Resource, namespace: &str, selector: &str, mut take: impl FnMut(Value)) -> Result<()> {
         let (api, mut unread) = (self.api(resource, namespace), None);
         let listed = each_page(&api, selector, |mut object| {
-            // What is listed doesn't say of what kind it is.
+            // Listed objects lack their kind.
             object.types = Some(kube::api::TypeMeta { api_version: resource.api_version(), kind: resource.kind.to_owned() });
             match serde_json::to_value(object) {
                 Ok(object) => take(object),
@@ -123,7 +123,7 @@ impl Source {
         unread.map_or(Ok(()), |error| Err(error).context("reading the response of the API server"))
     }
 
-    /// All services of a namespace, or of all where that is empty, with what they may use and what was made for them.
+    /// All services of a namespace, or of all if that is empty, with the objects that they may use and those that were created for them.
     pub(super) async fn read_all(&self, namespace: &str) -> Result<World> {
         let mut world = World::default();
         progress::set("reading the services");
@@ -133,7 +133,7 @@ impl Source {
         progress::set("reading runtimes, models and what services reference");
         self.surroundings(&mut world, namespace).await?;
         progress::set("reading the objects of the services");
-        // Pods tell how a service fares, and nothing of what it is to have.
+        // Pods show a service's health, and don't affect its plan.
         for resource in self.made().filter(|resource| *resource != &POD) {
             self.put(&mut world, resource, namespace, SUBJECT_KIND).await?;
         }
@@ -141,7 +141,7 @@ impl Source {
         Ok(world)
     }
 
-    /// The kinds of what is made for services alone.
+    /// The kinds that are only created for services.
     fn made(&self) -> impl Iterator<Item = &'static Resource> {
         let known = |resource: &Resource| {
             used().any(|used| used == resource) || ELSEWHERE.contains(&resource) || REFERENCED_KINDS.contains(&resource)
@@ -149,7 +149,7 @@ impl Source {
         self.available.iter().copied().filter(move |resource| *resource != &NAMESPACE && !resource.is_subject() && !known(resource))
     }
 
-    /// Puts a namespace into a world, or all where that is empty, with what its services may use or name.
+    /// Puts a namespace into a world, or all if that is empty, with the objects that its services may use or name.
     pub(super) async fn surroundings(&self, world: &mut World, namespace: &str) -> Result<()> {
         if namespace.is_empty() {
             self.put(world, &NAMESPACE, "", "").await?;
@@ -164,7 +164,7 @@ impl Source {
         Ok(())
     }
 
-    /// Puts the services into a world that rules count beside those of a namespace.
+    /// Puts the services into a world that rules count in addition to those of a namespace.
     pub(super) async fn crowd(&self, world: &mut World, rules: &Rules, namespace: &str) -> Result<()> {
         let place = match rules.sums() {
             None => return Ok(()),
@@ -193,14 +193,14 @@ impl Source {
         Ok(())
     }
 
-    /// The policies that the host has recorded as active. Blocks while plugins are compiled.
+    /// The active policies in the host's record. Blocks while plugins are compiled.
     pub(super) async fn policies(&self, host_namespace: &str, cache: &CacheArgs) -> Result<(Policies, Vec<String>)> {
         let loader = tokio::task::block_in_place(|| loader(cache))?;
         let (set, notes) = self.set(host_namespace, Arc::new(loader)).await?;
         Ok((Policies::new(set, Arc::new(Unheard)), notes))
     }
 
-    /// The set of them, and what can't be loaded of it, which is told as well.
+    /// The active set, and notes on members that can't be loaded.
     pub(super) async fn set(&self, host_namespace: &str, loader: Arc<Loader>) -> Result<(ActiveSet, Vec<String>)> {
         progress::set("loading the active policy set");
         let set = recorded(self.client.clone(), host_namespace, loader).await.map_err(|error| anyhow!(error))?;
@@ -223,7 +223,7 @@ impl Source {
     }
 }
 
-/// Gives one object after the other, page by page: those of a large cluster are too many to be in memory together.
+/// Passes one object after the other, page by page: those of a large cluster don't fit into memory together.
 pub(super) async fn each_page<K>(api: &Api<K>, selector: &str, mut take: impl FnMut(K)) -> kube::Result<()>
 where
     K: Clone + Debug + DeserializeOwned,
@@ -239,7 +239,7 @@ where
     }
 }
 
-/// What `explain` tells of one service.
+/// The inputs of `explain` for one service.
 pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     let ViewArgs { offline, cache, cluster, .. } = view;
     let (resource, name) = parse_subject(subject)?;

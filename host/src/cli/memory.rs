@@ -1,4 +1,4 @@
-//! Which models would have memory: by nodes that files describe, or as a cluster is.
+//! Simulates the memory of models: on nodes that files describe, or in a cluster's current state.
 
 use super::{
     live::{Source, each_page},
@@ -30,28 +30,28 @@ use serde::Serialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, path::PathBuf};
 
-/// Nodes with their pods, as files or a cluster have them, and what a cluster has reserved and seen.
+/// Nodes with their pods, from files or a cluster, and a cluster's reservations and gateways.
 #[derive(Debug, Default)]
 pub(super) struct Machines {
     nodes: BTreeMap<String, Node>,
     pods: BTreeMap<(String, String), PodUsage>,
-    /// The same nodes and pods, as policies learn of them.
+    /// The same nodes and pods, for policies.
     view: ClusterView,
-    /// What is reserved on the nodes.
+    /// The reservations on the nodes.
     places: BTreeMap<String, Reservations>,
     gateways: Vec<GatewayActivity>,
-    /// What is wrong with them.
+    /// The problems with them.
     notes: Vec<String>,
 }
 
 impl Machines {
-    /// Reads files with nodes, and with pods if they are to count; none without any.
+    /// Reads files with nodes, and optionally with pods; none without files.
     pub(super) fn from_files(paths: &[PathBuf]) -> Result<Option<Self>> {
         let documents = files::read(paths)?;
         (!paths.is_empty()).then(|| Self::from_documents(&documents)).transpose()
     }
 
-    /// The same from what such files contain.
+    /// Creates them from the content of such files.
     pub(super) fn from_documents(documents: &[Document]) -> Result<Self> {
         let mut machines = Self::default();
         for Document { place, object } in documents {
@@ -59,7 +59,7 @@ impl Machines {
             match object.get("kind").and_then(Value::as_str) {
                 Some("Node") => machines.put_node(&text()),
                 Some("Pod") => machines.put_pod(&text()),
-                // They matter to which nodes pods get, not to memory.
+                // They affect the nodes of pods, not memory.
                 Some("Namespace" | "ConfigMap") => {}
                 kind => bail!(
                     "{place}: --nodes takes Nodes, Pods, Namespaces and the ConfigMaps of model agents, and this is {}: write them with \
@@ -88,7 +88,7 @@ impl Machines {
         Ok(machines)
     }
 
-    /// What an allocation of these models takes.
+    /// The inputs of an allocation of these models.
     fn inputs(&self, objects: &BTreeMap<ObjectKey, ModelObject>, now: u64) -> Inputs {
         let (histories, settled) = (BTreeMap::new(), BTreeMap::new());
         let cluster = Cluster {
@@ -102,7 +102,7 @@ impl Machines {
         cluster.inputs(objects, now)
     }
 
-    /// Decides about these models, and says what people should know of that.
+    /// Allocates memory to these models, and returns notes for users.
     fn decide(
         &self,
         objects: &BTreeMap<ObjectKey, ModelObject>,
@@ -141,18 +141,18 @@ impl Machines {
     }
 }
 
-/// The entries that models have in the end.
+/// The final entries of models.
 fn settled(inputs: &Inputs, now: u64, score: &mut Scorer<'_>, choose: &mut NodeScorer<'_>) -> BTreeMap<ObjectKey, Entry> {
     forecast(&inputs.nodes, &inputs.models, now, score, choose)
 }
 
-/// The entries that models have now.
+/// The current entries of models.
 fn current(inputs: &Inputs, now: u64, score: &mut Scorer<'_>, choose: &mut NodeScorer<'_>) -> BTreeMap<ObjectKey, Entry> {
     allocate(&inputs.nodes, &inputs.models, now, score, choose).entries
 }
 
-/// Gives the models of a world their entries: by simulation on these machines, or without any as if each had a place. Says who has one
-/// where, and who hasn't and why.
+/// Sets the entries of a world's models: by simulation on these machines, or without any as if each had memory. Returns the node of each
+/// model, or why it has none.
 pub(super) fn simulate(world: &mut World, policies: &Policies, machines: Option<&Machines>) -> Vec<String> {
     let objects = model_objects(world);
     let Some(machines) = machines else {
@@ -165,7 +165,7 @@ pub(super) fn simulate(world: &mut World, policies: &Policies, machines: Option<
     notes
 }
 
-/// What is so of one model, in a line.
+/// The entry of one model, in a line.
 fn entry_text(key: &ObjectKey, entry: &Entry, needs: Amounts) -> String {
     let name = ObjectName::new(key);
     match entry {
@@ -181,12 +181,12 @@ fn entry_text(key: &ObjectKey, entry: &Entry, needs: Amounts) -> String {
     }
 }
 
-/// Gives the models of a cluster the entries that its leader would give them now. What may not be read is said instead.
+/// Sets the entries of a cluster's models that its leader would compute now. Unreadable inputs are reported instead.
 pub(super) async fn observe(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) {
     fill(source, world, policies, host_namespace, current).await;
 }
 
-/// Gives them the entries that they would have once the leader has written what it would write now.
+/// Sets the entries that models will have once the leader has written its next steps.
 pub(super) async fn foresee(source: &Source, world: &mut World, policies: &Policies, host_namespace: &str) {
     fill(source, world, policies, host_namespace, settled).await;
 }

@@ -1,4 +1,4 @@
-//! The flags of how the memory of InferenceModels is measured.
+//! The flags for the measurement of InferenceModels' memory.
 
 use super::gateway::duration;
 use crate::memory_usage::{DEFAULT_METRIC, DEFAULT_QUERY, Source};
@@ -17,7 +17,7 @@ pub(super) struct MemoryUsageArgs {
     memory_usage_interval: Duration,
 }
 
-/// A source, as the flag has it.
+/// A source in the form of the flag.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum SourceFlag {
     None,
@@ -52,7 +52,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 }
 
 impl MemoryUsageArgs {
-    /// Where it is measured, if at all, and how often.
+    /// The source of the measurements, if any, and the interval.
     pub(super) fn source(&self, prometheus: Option<&str>) -> Result<Option<(Source, Duration)>> {
         let source = match &self.memory_usage {
             SourceFlag::None => return Ok(None),

@@ -1,4 +1,4 @@
-//! The command line, a file a subcommand.
+//! The command line, with one file per subcommand.
 
 mod adopt;
 mod cache;
@@ -111,11 +111,11 @@ enum Command {
     CheckConfig(check_config::CheckConfigArgs),
 }
 
-/// The file name under which kubectl finds us as its plugin.
+/// The file name under which kubectl finds this program as a plugin.
 const KUBECTL_PLUGIN: &str = "kubectl-pointsman";
 
 impl Cli {
-    /// Parses the arguments of this process. Help and usage name what the user typed, as kubectl's plugin too.
+    /// Parses the arguments of this process. Help and usage show the command as the user typed it, even as a kubectl plugin.
     pub fn parse_process() -> Self {
         let mut command = Self::command();
         let program = std::env::args_os().next().map(PathBuf::from);
@@ -123,7 +123,7 @@ impl Cli {
             command = command.bin_name("kubectl pointsman");
         }
         let mut matches = command.try_get_matches().unwrap_or_else(|error| end(&error));
-        // Parsing takes the values out.
+        // Parsing removes the values.
         let shared = matches.subcommand_matches(controller::SUBCOMMAND).map(controller::shared_settings);
         let mut parsed = Self::from_arg_matches_mut(&mut matches).unwrap_or_else(|error| end(&error));
         if let (Command::Controller(args), Some(shared)) = (&mut parsed.command, shared) {
@@ -132,7 +132,7 @@ impl Cli {
         parsed
     }
 
-    /// Runs the subcommand. One that ends by itself says on a terminal what it is doing.
+    /// Runs the subcommand. Unless it is a server, it shows its progress on a terminal.
     pub async fn run(self) -> Result<ExitCode> {
         if !self.command.is_server() {
             progress::start();
@@ -144,7 +144,7 @@ impl Cli {
 }
 
 impl Command {
-    /// Whether it runs until somebody stops it, or in a process that the host starts.
+    /// Whether it runs until it is stopped, or in a process that the host starts.
     fn is_server(&self) -> bool {
         matches!(
             self,
@@ -184,20 +184,20 @@ impl Command {
     }
 }
 
-/// Ends the process that was started with this command line: what was requested of it is only help, or wrong.
+/// Ends the process after a request for help, or with an invalid command line.
 fn end(error: &clap::Error) -> ! {
-    // Nobody reads it if the stream is closed.
+    // The stream may be closed.
     error.print().ok();
     process::exit(if error.use_stderr() { exit::USAGE.into() } else { 0 })
 }
 
-/// A name for this process: the pod's or machine's, with the process's number.
+/// A name for this process: the pod's or machine's, with the process ID.
 fn process_name() -> String {
     let machine = rustix::system::uname().nodename().to_string_lossy().into_owned();
     format!("{machine}-{}", std::process::id())
 }
 
-/// Who we are in the API server's audit log and metrics.
+/// Our user agent in the API server's audit log and metrics.
 const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
 
 /// Namespace of the host
@@ -220,7 +220,7 @@ pub(crate) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// A client of a cluster that answers.
+    /// Connects to a cluster, which must respond.
     pub(crate) async fn connect(&self) -> Result<Client> {
         progress::set("connecting to the API server");
         let config = self.config().await?;
@@ -230,7 +230,7 @@ impl ClusterArgs {
         Ok(client)
     }
 
-    /// A client of a cluster that may be away for now.
+    /// Creates a client for a cluster that may be unreachable for now.
     pub(crate) async fn client(&self) -> Result<Client> {
         Client::try_from(self.config().await?).context("setting up the connection to the cluster")
     }

@@ -1,4 +1,4 @@
-//! `pointsman model`: what is known of models without a cluster.
+//! `pointsman model`: the facts of models, without a cluster.
 
 mod remote;
 
@@ -109,7 +109,7 @@ fn table(fields: &Map<String, Value>, facts: &ModelFacts) -> String {
     ];
     let mut rows: Vec<(&str, String)> =
         names.into_iter().map(|(name, field)| (name, fields.get(field).map_or_else(|| "unknown".to_owned(), text))).collect();
-    // A model that isn't quantized has no word for that.
+    // Without quantization, the row is left out.
     rows.retain(|(name, value)| *name != "quantization" || value != "unknown");
     rows.push(("numbers", facts.dtype.clone().unwrap_or_else(|| "unknown".to_owned())));
     rows.push(("parameters", parameters(facts)));

@@ -123,7 +123,7 @@ impl ModelAgentArgs {
         })
     }
 
-    /// Where other agents are answered, and how they reach that.
+    /// The listener for other agents, and the address at which they reach it.
     async fn peers(&self) -> Result<Option<(TcpListener, SocketAddr)>> {
         let Some(ip) = self.peer_address else {
             tracing::info!("models aren't exchanged with the agents of other nodes: --peer-address would be this pod's address");
@@ -137,7 +137,7 @@ impl ModelAgentArgs {
 }
 
 pub(super) async fn run(args: ModelAgentArgs) -> Result<ExitCode> {
-    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    // First of all: as process 1 of a container, a program without a handler gets no signals.
     let stopped = pin!(stop_signal()?);
     let log_level =
         LogLevel::start(&args.log_level, args.log_format, None, None).with_context(|| format!("--log-level {}", args.log_level))?;
@@ -154,7 +154,7 @@ pub(super) async fn run(args: ModelAgentArgs) -> Result<ExitCode> {
     tokio::select! {
         served = health::serve_ready(listener, known, registry, log_level, Router::new()) => served.context("answering /healthz")?,
         ended = model_agent::run(client, settings, counts, obstacle) => ended.with_context(|| format!("the folder {}", mount.display()))?,
-        // What downloads have so far stays on the disk, and whoever starts next goes on with it.
+        // Partial downloads stay on the disk, and the next agent continues them.
         () = stopped => tracing::info!("stopping"),
     }
     Ok(ExitCode::SUCCESS)

@@ -1,4 +1,4 @@
-//! The flags by which a host writes what is known of models.
+//! The flags for a host that writes facts on models.
 
 use crate::model_status::ModelReports;
 use clap::Args;

@@ -1,4 +1,4 @@
-//! What subcommands print: a table for people, JSON for machines.
+//! The output of subcommands: a table for people, JSON for machines.
 
 use super::progress;
 use anstream::adapter::strip_str;
@@ -37,18 +37,18 @@ impl OutputArgs {
     }
 }
 
-/// Prints a text and a line's end. A closed pipe (`| head`) is no error of ours. Colours are left out where stdout is no terminal, or
-/// `NO_COLOR` is set.
+/// Prints a text and a line end. A closed pipe (`| head`) is not an error. Colors are omitted if stdout isn't a terminal, or if `NO_COLOR`
+/// is set.
 pub(crate) fn print(text: &str) {
     progress::interrupt(|| writeln!(anstream::stdout().lock(), "{}", text.trim_end()).ok());
 }
 
-/// Prints what a program reads, with every byte of it.
+/// Prints text for programs, unchanged.
 fn print_raw(text: &str) {
     progress::interrupt(|| writeln!(io::stdout().lock(), "{text}").ok());
 }
 
-/// Writes a line to stderr, beside what a command prints.
+/// Writes a line to stderr, in addition to a command's output.
 pub(crate) fn note(text: impl Display) {
     progress::interrupt(|| writeln!(anstream::stderr().lock(), "{text}").ok());
 }
@@ -58,11 +58,11 @@ pub fn error(text: impl Display) {
     note(format!("{} {text}", Tone::Bad.paint("error:")));
 }
 
-/// How good something is, by the colour of its word.
+/// The color of a word that rates something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,
-    /// Somebody should look at it.
+    /// It needs attention.
     Attention,
     Bad,
 }
@@ -80,7 +80,7 @@ impl Tone {
     }
 }
 
-/// How wide a cell is on a terminal.
+/// The width of a cell on a terminal.
 fn width(cell: &str) -> usize {
     strip_str(cell).to_string().chars().count()
 }
@@ -90,7 +90,7 @@ pub(crate) fn columns<const N: usize>(headings: [&str; N], rows: &[[String; N]])
     table(&headings, rows)
 }
 
-/// The same, where only the program knows how many columns there are.
+/// The same for a number of columns that is known only at runtime.
 pub(crate) fn table(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>]) -> String {
     let mut widths: Vec<usize> = headings.iter().map(|heading| heading.as_ref().len()).collect();
     for row in rows {
@@ -107,7 +107,7 @@ pub(crate) fn table(headings: &[impl AsRef<str>], rows: &[impl AsRef<[String]>])
     std::iter::once(line(&mut headings.iter().map(AsRef::as_ref))).chain(rows).collect()
 }
 
-/// Names with what they stand for, one below the other.
+/// Names with their values, one per line.
 pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     let width = pairs.iter().map(|(name, _)| name.len()).max().unwrap_or_default();
     let lines = pairs.iter().map(|(name, value)| format!("{name:<width$}   {value}"));

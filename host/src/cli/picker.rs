@@ -1,4 +1,4 @@
-//! `pointsman picker`: what an endpoint picker would do, without one.
+//! `pointsman picker`: simulates an endpoint picker.
 
 use super::{
     cache::CacheArgs,
@@ -22,11 +22,11 @@ use pointsman_sandbox::engine::Engines;
 use serde_json::{Value, json};
 use std::{fs, path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
-/// How many policies may run at once, and how often their deadlines are checked.
+/// The maximum number of policies that run at once, and the interval at which their deadlines are checked.
 const SLOTS: u32 = 32;
 const TICK: Duration = Duration::from_millis(1);
 
-/// Far more than an answer takes: a busy machine is no reason for another outcome.
+/// Far more than a call takes, so that a busy machine doesn't change the results.
 const DEADLINE: Duration = Duration::from_millis(100);
 
 /// The row of the scorers of `--config-file`.
@@ -122,7 +122,7 @@ struct FleetArgs {
     report_interval: Option<Duration>,
 }
 
-/// A file, and what it is called.
+/// A file, and its name in the output.
 #[derive(Clone, Debug)]
 struct NamedFile {
     name: String,
@@ -170,7 +170,7 @@ pub(super) fn run(args: &PickerArgs) -> Result<ExitCode> {
 }
 
 impl SimulateArgs {
-    /// Each row has a name of its own, and each configuration a policy.
+    /// Each row needs a unique name, and each configuration a policy.
     fn check_names(&self) -> Result<()> {
         let mut names: Vec<&str> = self.compare.iter().map(|which| which.name()).collect();
         names.extend(self.config_file.as_ref().map(|_| CONFIGURED));
@@ -187,7 +187,7 @@ impl SimulateArgs {
         Ok(())
     }
 
-    /// The configuration, and what of it isn't simulated.
+    /// The configuration, and notes on settings that aren't simulated.
     fn config(&self) -> Result<(PickerConfig, Vec<String>)> {
         let Some(file) = &self.config_file else { return Ok((PickerConfig::default(), Vec::new())) };
         let source = format!("--config-file {}", file.display());
@@ -200,7 +200,7 @@ impl SimulateArgs {
         Ok((config, notes))
     }
 
-    /// The requests, and what they are called.
+    /// The requests, and their description.
     fn trace(&self, engine: &EngineSettings) -> Result<(Trace, String)> {
         if let Some(file) = &self.trace {
             return Ok((Trace::read(file, engine).context("--trace")?, format!("the trace {}", file.display())));
@@ -216,7 +216,7 @@ impl SimulateArgs {
         Ok((trace, format!("the workload {name}, rate {rate}/s, seed {seed}")))
     }
 
-    /// What decides, in the order of the rows. Blocks while policies are compiled.
+    /// The contenders, in the order of the rows. Blocks while policies are compiled.
     fn contenders(&self, config: &PickerConfig) -> Result<Vec<Contender>> {
         let engines = Engines::with_clock(SLOTS, TICK).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
         let loader = Loader::new(Arc::new(engines), self.cache.compilers()?).with_hot_deadline(DEADLINE);

@@ -1,4 +1,4 @@
-//! Which nodes the pods of rendered subjects would get from a scheduler that asks our extender, on nodes that files describe.
+//! Predicts the nodes that a scheduler with our extender would choose for the pods of rendered subjects, on nodes that files describe.
 
 use super::offline::{Offline, Planned, files::Document};
 use crate::{
@@ -27,7 +27,7 @@ use std::{
     sync::Arc,
 };
 
-/// The maximum of pods whose nodes are predicted.
+/// The maximum number of pods whose nodes are predicted.
 const MAX_PODS: usize = 10_000;
 
 /// Placement of pods
@@ -47,8 +47,8 @@ impl PlacementArgs {
     }
 }
 
-/// Which nodes the pods of plans would get, a line a pod, in the order of the plans and with the members of a gang together. Without --nodes there
-/// are no lines.
+/// The predicted nodes of the plans' pods, one line per pod, in the order of the plans and with the members of a gang together. No lines
+/// without --nodes.
 pub fn predict(offline: &Offline, plans: &[Planned], args: &PlacementArgs, loader: &Loader) -> Result<Vec<String>> {
     if offline.nodes.is_empty() {
         return Ok(Vec::new());
@@ -72,7 +72,7 @@ pub fn predict(offline: &Offline, plans: &[Planned], args: &PlacementArgs, loade
     Ok(predicted.iter().map(line).chain(further).collect())
 }
 
-/// The features that the settings define, if there are any.
+/// The features that the settings define, if any.
 fn compile_features(settings: &Settings, loader: &Loader) -> Result<Option<CompiledFeatures>> {
     if settings.features.is_empty() {
         return Ok(None);
@@ -82,7 +82,7 @@ fn compile_features(settings: &Settings, loader: &Loader) -> Result<Option<Compi
     compiled.map(Some).map_err(|error| anyhow!("--placement-config: {error}"))
 }
 
-/// What is predicted of one pod.
+/// The prediction for one pod.
 fn line(Predicted { namespace, name, best, reason }: &Predicted) -> String {
     let place = match best.as_slice() {
         [] => format!("finds no node: {}", reason.as_deref().unwrap_or("no reason is known")),
@@ -92,7 +92,7 @@ fn line(Predicted { namespace, name, best, reason }: &Predicted) -> String {
     format!("pod {namespace}/{name}: {place}")
 }
 
-/// A cluster as files describe it.
+/// A cluster from files.
 #[derive(Debug, Default)]
 struct Scene {
     cluster: Cluster,
@@ -138,8 +138,8 @@ impl Scene {
         }
     }
 
-    /// Makes room for planned pods: those that their subjects have already would be counted twice. Labels of a namespace that stand beside the
-    /// subjects take precedence.
+    /// Prepares the cluster for planned pods, by removing their subjects' existing pods, which would be counted twice. Namespace labels
+    /// from the subjects' files take precedence.
     fn prepare(&mut self, pods: &[Pod], world: &World) {
         let owners: BTreeSet<&Owner> = pods.iter().filter_map(|pod| pod.owner.as_ref()).collect();
         let is_planned = |pod: &&Pod| pod.owner.as_ref().is_some_and(|owner| owners.contains(owner));

@@ -1,4 +1,4 @@
-//! What the command line tells the policy engine.
+//! The flags for the policy engine.
 
 use super::{HostNamespaceArgs, cache::CacheArgs, process_name};
 use crate::{
@@ -67,12 +67,12 @@ pub(super) struct TrustArgs {
 }
 
 impl TrustArgs {
-    /// Whether any of it is set.
+    /// Whether any of the flags is set.
     pub(super) fn is_set(&self) -> bool {
         self.trusted_keys.is_some() || self.require_signatures
     }
 
-    /// The keys.
+    /// The trusted keys.
     pub(super) fn trust(&self) -> Result<Trust> {
         match &self.trusted_keys {
             Some(folder) => Trust::load(folder, self.require_signatures).context("--trusted-keys"),

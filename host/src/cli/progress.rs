@@ -1,4 +1,4 @@
-//! A line on a terminal that says what a command is doing, once the command takes longer than people wait without asking.
+//! A line on a terminal with a command's progress, once the command takes long.
 
 use pointsman_sandbox::sync::locked;
 use std::{
@@ -8,33 +8,33 @@ use std::{
 };
 use tokio::{task::JoinHandle, time::sleep};
 
-/// How long a command says nothing.
+/// The delay before the line is shown.
 const DELAY: Duration = Duration::from_secs(2);
 
-/// Removes what the line says.
+/// Clears the line.
 const CLEAR: &[u8] = b"\r\x1b[2K";
 
-/// How much of a text is shown: longer lines than a terminal's can't be cleared.
+/// The maximum length of the text: lines longer than the terminal's can't be cleared.
 const MAX_CHARS: usize = 79;
 
-/// That of this process, while it runs a command.
+/// The progress of this process, while it runs a command.
 static CURRENT: Mutex<Option<Progress>> = Mutex::new(None);
 
-/// Begins to say on stderr what the command is doing, if that is a terminal.
+/// Starts to show progress on stderr, if that is a terminal.
 pub(super) fn start() {
     let out = io::stderr();
     let is_terminal = out.is_terminal();
     *locked(&CURRENT) = Some(Progress::on(out, is_terminal));
 }
 
-/// What the command is doing now.
+/// Sets the current step.
 pub(super) fn set(text: impl AsRef<str>) {
     if let Some(progress) = &*locked(&CURRENT) {
         progress.set(text.as_ref());
     }
 }
 
-/// Writes something to the terminal, with the line out of the way.
+/// Writes to the terminal, with the line cleared.
 pub(super) fn interrupt<T>(write: impl FnOnce() -> T) -> T {
     match &*locked(&CURRENT) {
         Some(progress) => progress.interrupt(write),
@@ -47,11 +47,11 @@ pub(super) fn end() {
     *locked(&CURRENT) = None;
 }
 
-/// The line. It is gone when this is dropped.
+/// The line. Dropping it removes it.
 #[derive(Debug)]
 struct Progress<W: Write = io::Stderr> {
     line: Arc<Mutex<Line<W>>>,
-    /// What shows the line in time; none where there is no terminal.
+    /// Shows the line in time; none without a terminal.
     timer: Option<JoinHandle<()>>,
 }
 
@@ -126,7 +126,7 @@ impl<W: Write> Drop for Progress<W> {
 mod tests {
     use super::*;
 
-    /// A terminal that remembers all that was written to it.
+    /// A terminal that records everything that is written to it.
     #[derive(Clone, Default)]
     struct Screen(Arc<Mutex<Vec<u8>>>);
 

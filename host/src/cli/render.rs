@@ -1,4 +1,4 @@
-//! `pointsman render`: what the controller would apply.
+//! `pointsman render`: prints the objects that the controller would apply.
 
 use super::{
     cache::CacheArgs,
@@ -16,7 +16,7 @@ use pointsman_sandbox::engine::Engines;
 use serde_json::{Value, json};
 use std::{collections::HashMap, process::ExitCode, sync::Arc, time::Duration};
 
-/// How long a policy may take to score nodes or models. No scheduler waits for it, and the machine may be busy.
+/// The timeout of a policy that scores nodes or models. No scheduler waits for it, and the machine may be busy.
 const SCORING_DEADLINE: Duration = Duration::from_secs(5);
 
 #[derive(Args, Debug)]
@@ -56,7 +56,7 @@ pub(super) fn run(args: &RenderArgs) -> Result<ExitCode> {
     Ok(report_held(&plans))
 }
 
-/// Reads what the command line names, and tells people what they should know of it.
+/// Reads the files of the command line, and prints notes on them.
 pub(super) fn read(args: &OfflineArgs, cache: &CacheArgs) -> Result<Offline> {
     read_with(args, &loader(cache)?)
 }
@@ -78,7 +78,7 @@ pub(super) fn loader(cache: &CacheArgs) -> Result<Loader> {
     Ok(Loader::new(Arc::new(engines), cache.compilers()?))
 }
 
-/// Says which services get no objects, and why. Tells what to end with.
+/// Prints the services that get no objects, with the reasons. Returns the exit code.
 pub(super) fn report_held(plans: &[Planned]) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     for sentence in plans.iter().filter_map(Planned::held).chain(clashes(plans)) {
@@ -88,7 +88,7 @@ pub(super) fn report_held(plans: &[Planned]) -> ExitCode {
     code
 }
 
-/// The objects that two services would take from one another: `chat` has a Service `chat-engine`, and so has `chat-engine`.
+/// The objects that two services would both create: `chat` has a Service `chat-engine`, and so does `chat-engine`.
 pub fn clashes(plans: &[Planned]) -> Vec<String> {
     let mut makers: HashMap<&ObjectKey, &Planned> = HashMap::new();
     let mut clashes = Vec::new();

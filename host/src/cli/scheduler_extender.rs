@@ -49,7 +49,7 @@ use std::{
 };
 use tokio::{net::TcpListener, sync::watch, task::spawn_blocking};
 
-/// How many policies run at once.
+/// The maximum number of policies that run at once.
 const SLOTS: u32 = 16;
 
 #[derive(Args, Debug)]
@@ -120,7 +120,7 @@ fn deadline(text: &str) -> Result<Duration, String> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// The settings of a file.
+/// Reads the settings of a file.
 fn read_settings(file: &Path) -> Result<Arc<Settings>, String> {
     let wrong = |error: &dyn std::fmt::Display| format!("--config {}: {error}", file.display());
     let text = fs::read_to_string(file).map_err(|error| wrong(&error))?;
@@ -133,13 +133,13 @@ fn folder(file: &Path) -> &Path {
 }
 
 impl SchedulerExtenderArgs {
-    /// The settings now, and as they become. An error that is there from the beginning is better found before anybody is answered.
+    /// The current settings, and a receiver of their changes. It is better to find an initial error before any call is served.
     fn settings(&self, tasks: &mut Tasks) -> Result<(Arc<Settings>, watch::Receiver<Arc<Settings>>)> {
         let Some(file) = self.config.clone() else {
             let settings = Arc::<Settings>::default();
             return Ok((Arc::clone(&settings), watch::channel(settings).1));
         };
-        // It begins before the first look, so that nothing gets lost between them.
+        // Start to watch before the first read, so that no change is missed.
         let changes = file::watch(folder(&file)).context("watching the folder of --config")?;
         let settings = read_settings(&file).map_err(|error| anyhow!(error))?;
         let (newest, known) = watch::channel(Arc::clone(&settings));
@@ -162,7 +162,7 @@ impl SchedulerExtenderArgs {
 }
 
 impl PortArgs {
-    /// Whoever may ask can have nodes reserved, and keep other pods off them.
+    /// Clients of this port can reserve nodes, and keep other pods off them.
     fn check(&self) -> Result<()> {
         if self.bind.ip().is_loopback() || self.client_ca.is_some() {
             return Ok(());
@@ -193,7 +193,7 @@ impl PortArgs {
 }
 
 pub(super) async fn run(args: SchedulerExtenderArgs) -> Result<ExitCode> {
-    // Before all else: as process 1 of a container, a program that doesn't listen gets no signal at all.
+    // First of all: as process 1 of a container, a program without a handler gets no signals.
     let mut stopped = pin!(stop_signal()?);
     let log_level =
         LogLevel::start(&args.log_level, args.log_format, None, None).with_context(|| format!("--log-level {}", args.log_level))?;

@@ -1,5 +1,4 @@
-//! What a controller serves to the API server. Each server is a task of its own, so that requests that have begun are answered while all else
-//! has ended.
+//! A controller's servers for the API server. Each is a task of its own, so that running requests complete while everything else has ended.
 
 use crate::serve::{
     admission::{Admission, AdmissionServer, certificates::ServedApi},
@@ -12,7 +11,7 @@ use tokio::task::JoinSet;
 
 #[derive(Debug, Default)]
 pub(super) struct Servers {
-    /// Each ends with its name.
+    /// Each task returns its name.
     tasks: JoinSet<Result<&'static str>>,
     served: Vec<Served>,
 }
@@ -28,7 +27,7 @@ impl Servers {
         self.tasks.spawn(async { Ok(server.serve(stop).await.map(|()| ServedApi::ExternalMetrics.called())?) });
     }
 
-    /// What decides whether the host is ready.
+    /// The servers that the host's readiness depends on.
     pub(super) fn served(&self) -> Vec<Served> {
         self.served.clone()
     }

@@ -1,4 +1,4 @@
-//! What an administrator sets for all subjects: the controller and whoever foretells what it does take the same.
+//! An administrator's settings for all subjects, which the controller and the commands that predict its plans share.
 
 use crate::own_pod;
 use clap::Args;
@@ -94,7 +94,7 @@ fn registry(text: &str) -> Result<String, String> {
 }
 
 impl SettingsArgs {
-    /// Without a cluster the image of endpoint pickers is called as in this project's manifests, unless a flag says it.
+    /// Without a cluster, the image of endpoint pickers is the one in this project's manifests, unless a flag specifies it.
     pub(super) fn settings(&self) -> Settings {
         let gateway = self.gateway.clone().zip(self.ingress_domain.clone());
         Settings {
@@ -112,7 +112,7 @@ impl SettingsArgs {
         }
     }
 
-    /// The same in a cluster, where the host's own pod has the image.
+    /// The same in a cluster, where the image is that of the host's own pod.
     pub(super) async fn settings_in_cluster(&self, client: &Client, namespace: &str, pod: &str) -> Settings {
         let mut settings = self.settings();
         if self.picker_image.is_none() {
@@ -122,17 +122,17 @@ impl SettingsArgs {
     }
 }
 
-/// How long the host waits before it asks for its own pod again.
+/// The delay before the host reads its own pod again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The host's own image; none if there is no way to know it.
+/// The host's own image; none if it can't be found out.
 async fn own_image(client: &Client, namespace: &str, pod: &str) -> Option<String> {
     loop {
         match own_pod::image(client, namespace, pod).await {
             Ok(image) => return Some(image),
             Err(error) if error.is_permanent() => {
                 tracing::warn!("{error}");
-                // A line of its own: that a right is missing isn't logged twice.
+                // A separate line, because the missing right itself is logged only once.
                 tracing::warn!("LLMInferenceServices get no endpoint picker of this project: set --picker-image, or --scheduler llm-d");
                 return None;
             }

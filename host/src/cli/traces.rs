@@ -25,7 +25,8 @@ fn ratio(text: &str) -> Result<f64> {
 impl TracesArgs {
     /// Starts to send traces, if there is a collector.
     pub(super) fn start(&self, origin: Origin<'_>) -> Result<Option<(Traces, SdkTracer)>> {
-        // Variables of these names may be set for other programs. An empty one counts as none, and without a collector a wrong ratio is no error.
+        // Variables of these names may be set for other programs. An empty one counts as unset, and without a collector an invalid ratio is
+        // not an error.
         let given = |value: &'_ Option<String>| value.clone().filter(|value| !value.is_empty());
         let Some(url) = given(&self.otlp_endpoint) else { return Ok(None) };
         let endpoint: Endpoint = url.parse().context("--otlp-endpoint")?;

@@ -1,5 +1,5 @@
-//! The flags of llm-d's endpoint picker that have no counterpart here: arguments that were written for it go on working, and the log says
-//! what they no longer do. Flags that would change who is answered, or where requests go, aren't among them.
+//! The flags of llm-d's endpoint picker without a counterpart here: arguments that were written for it continue to work, and the log
+//! describes their missing effects. Flags that would change which clients are served, or where requests go, aren't among them.
 
 use clap::Args;
 
@@ -46,7 +46,7 @@ pub(super) struct UpstreamArgs {
 }
 
 impl UpstreamArgs {
-    /// A sentence about each flag that is given and asks for something that doesn't happen.
+    /// A sentence about each given flag that requests something unsupported.
     pub(super) fn notes(&self) -> Vec<String> {
         let limits = "a message has 4 MiB at most";
         let asks = |flag: Option<bool>| flag == Some(true);
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn arguments_for_the_other_picker_go_on_working_and_the_log_says_what_they_do_not_do() {
-        // As llm-d's preset and charts write them.
+        // As in llm-d's preset and charts.
         assert_eq!(
             notes(&["--zap-encoder=json", "--tracing=false", "-v=4"]),
             ["--zap-encoder has no effect: use --log-format", "--v has no effect: use --log-level",]

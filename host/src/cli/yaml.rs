@@ -1,9 +1,9 @@
-//! YAML that people have written.
+//! YAML written by users.
 
 use serde_saphyr::UserMessageFormatter;
 
-/// How it is read: yes and no are names, as in JSON. A file may well hold all services of a cluster, and CRDs are deep; what a few
-/// lines of aliases can stand for stays bounded.
+/// The parser's options: yes and no are names, as in JSON. A file may contain all services of a cluster, and CRDs are deep; the expansion
+/// of aliases stays limited.
 macro_rules! as_written {
     () => {
         serde_saphyr::options! {
@@ -17,7 +17,7 @@ macro_rules! as_written {
 }
 pub(super) use as_written;
 
-/// What is wrong with it, without the place.
+/// The error message, without the place.
 pub(super) fn parse_error_message(error: &serde_saphyr::Error) -> String {
     let said = error.without_snippet().render_with_formatter(&UserMessageFormatter);
     said.split_once(" at line ").map_or(said.as_str(), |(said, _)| said).replace('\n', " ")

@@ -1,4 +1,4 @@
-//! What is written to change hands: a patch an object, guarded by the state that it was made for.
+//! The patches for adoption and release: one per object, guarded by the state it was computed for.
 
 use super::fields::{given_back, taken};
 use k8s_openapi::jiff::Timestamp;
@@ -13,32 +13,32 @@ use pointsman_core::{
 };
 use serde_json::{Map, Value, json};
 
-/// What all our labels and annotations begin with.
+/// The prefix of all our labels and annotations.
 const OURS: &str = "pointsman.dev/";
 
-/// The revision of a workload whose pods are to be ours at once: no template has it.
+/// The revision of a workload whose pods get our template at once: no template has it.
 const NO_REVISION: &str = "00000-none";
 
-/// What another controller has made, before and after it is taken over.
+/// Another controller's object, before and after its adoption.
 #[derive(Debug)]
 pub(super) struct TakenOver {
-    /// The manager that it was of.
+    /// The previous manager.
     pub(super) from: String,
-    /// Whether it was taken over before.
+    /// Whether it was adopted before.
     pub(super) again: bool,
-    /// As it will be.
+    /// The object after the adoption.
     pub(super) after: Value,
-    /// What makes it so.
+    /// The patch that adopts it.
     pub(super) patch: Value,
 }
 
-/// Takes an object over for a subject.
+/// Adopts an object for a subject.
 pub(super) fn take_over(resource: &Resource, object: &Value, subject: (&str, &str), new_templates: bool) -> TakenOver {
     let (kind, uid) = subject;
     let managed = managed(object);
     let maker = writers::maker(&managed, uid).filter(|maker| writers::foreign(&maker.manager)).or_else(|| writers::last(&managed));
     let maker = maker.map_or_else(|| "unknown".to_owned(), |Writer { manager, .. }| manager);
-    // Somebody may have taken our label away since it was taken over first.
+    // Somebody may have removed our label since the first adoption.
     let before = object["metadata"]["annotations"][ADOPTED].as_str();
     let (from, again) = (before.map_or(maker, str::to_owned), before.is_some());
     let runs = object["spec"]["template"].is_object() || object["spec"]["leaderWorkerTemplate"].is_object();
@@ -60,7 +60,7 @@ pub(super) fn take_over(resource: &Resource, object: &Value, subject: (&str, &st
     TakenOver { from, again, after, patch: guarded(object, metadata) }
 }
 
-/// Gives an object back to a manager.
+/// Returns an object to a manager.
 pub(super) fn give_back(resource: &Resource, object: &Value, to: &str) -> Value {
     let gone = |part: &str| -> Map<String, Value> {
         let keys = object["metadata"][part].as_object().into_iter().flatten().map(|(key, _)| key);
@@ -70,7 +70,7 @@ pub(super) fn give_back(resource: &Resource, object: &Value, to: &str) -> Value 
     guarded(object, json!({"labels": gone("labels"), "annotations": gone("annotations"), "managedFields": managed}))
 }
 
-/// What says of a subject that it is ours from now on, with the finalizers that it keeps.
+/// The patch that marks a subject as adopted, with the finalizers that it keeps.
 pub(super) fn claim(subject: &Value, now: Timestamp, workloads: &[String], finalizers: &[String]) -> Value {
     let time = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let workloads = if workloads.is_empty() { Value::Null } else { workloads.join(",").into() };
@@ -83,12 +83,12 @@ pub(super) fn claim(subject: &Value, now: Timestamp, workloads: &[String], final
     guarded(subject, metadata)
 }
 
-/// What says of a subject that it is to be left alone.
+/// The patch that marks a subject as not managed.
 pub(super) fn release(subject: &Value) -> Value {
     guarded(subject, json!({"annotations": {ADOPTED: null, WORKLOADS: null, CONTROL: "false"}}))
 }
 
-/// The finalizers that a manager has given a subject: nobody takes them away any more once it is gone.
+/// The finalizers that a manager has set on a subject: once the manager is gone, nothing removes them.
 pub(super) fn finalizers(subject: &Value, from: &[String]) -> Vec<String> {
     let owned = |entry: &Value| -> Vec<String> {
         let owned = entry.pointer("/fieldsV1/f:metadata/f:finalizers").and_then(Value::as_object);
@@ -100,7 +100,7 @@ pub(super) fn finalizers(subject: &Value, from: &[String]) -> Vec<String> {
     of_them.flat_map(owned).collect()
 }
 
-/// When a subject is taken over: now, but not before what was written last, whatever the clocks say.
+/// The time of the adoption: now, but not before the last write, in case the clocks differ.
 pub(super) fn adoption(now: Timestamp, written: impl IntoIterator<Item = Timestamp>) -> Timestamp {
     written.into_iter().fold(now, Timestamp::max)
 }

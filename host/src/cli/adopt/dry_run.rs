@@ -1,5 +1,5 @@
-//! The host's first plan of a service that is taken over, before anything is written: the API server says of each object whether it
-//! takes it, and does nothing.
+//! A dry run of the host's first plan of an adopted service: the API server reports for each object whether it accepts it, and changes
+//! nothing.
 
 use super::{
     AdoptArgs, Mode, Refusal, change,
@@ -18,10 +18,10 @@ use pointsman_core::{
 };
 use serde_json::Value;
 
-/// How the API server begins what it says of somebody who lacks a right.
+/// The start of the API server's message about a missing right.
 const LACKS_RIGHT: [&str; 2] = [" is forbidden: user ", " is forbidden: cannot set blockownerdeletion "];
 
-/// Has all of it tried. Tells what couldn't be tried by this user, or before other objects are there.
+/// Tests all objects. Returns notes on those that this user can't test, or that depend on objects which don't exist yet.
 pub(super) async fn rehearse(
     source: &Source,
     prospect: &PlannedAdoption,
@@ -32,7 +32,7 @@ pub(super) async fn rehearse(
     let mut notes = Vec::new();
     match perform(source, prospect, now, args.new_templates, Mode::Tried).await.map_err(refusal) {
         Ok(()) => {}
-        // Who only looks needs no right to write.
+        // Without --yes, no right to write is needed.
         Err(Ok(refusal)) if !args.yes && refusal.lacks_right() => {
             notes.push(format!("--yes needs more rights: {}", refusal.said));
         }
@@ -52,38 +52,38 @@ pub(super) async fn rehearse(
     Ok(notes)
 }
 
-/// Tries one object.
+/// Tests one object.
 async fn attempt(source: &Source, prospect: &PlannedAdoption, object: &Object, live: Option<&Value>, new_templates: bool) -> Result<()> {
     let PlannedAdoption { service, taken, .. } = prospect;
     match live {
         Some(live) if taken.contains_key(&object.key) => {
             change(source, &object.key, live.clone(), |live| as_ours(service, live, object, new_templates), Mode::Tried).await
         }
-        // As the host does it: by force where it is ours already, and not where it is made new.
+        // Like the host: with force if the object is already ours, and without it if it is created.
         live => apply(source, object, service.kind(), live.is_some()).await,
     }
 }
 
-/// What the API server refuses, or what else went wrong.
+/// The API server's rejection, or another error.
 fn refusal(error: anyhow::Error) -> Result<Refusal, anyhow::Error> {
     error.downcast()
 }
 
 impl Refusal {
-    /// Whether it is only that the user lacks a right, which the host may have.
+    /// Whether only a right of the user is missing, which the host may have.
     fn lacks_right(&self) -> bool {
         let said = self.said.to_lowercase();
         self.code == 403 && LACKS_RIGHT.iter().any(|lacks| said.contains(lacks))
     }
 
-    /// Whether it is only that one of these isn't there yet.
+    /// Whether only one of these objects doesn't exist yet.
     fn misses(&self, made: &[&str]) -> bool {
         self.said.contains("not found") && made.iter().any(|name| self.said.contains(&format!("{name:?}")))
     }
 }
 
-/// The change that makes of another's object what the host makes of it once it is ours. To apply it today, even by force, would be
-/// something else: what the other one has written and isn't planned would stay beside it.
+/// The patch from another controller's object to the host's plan after the adoption. A server-side apply today, even with force, would
+/// differ: the other controller's unplanned fields would remain.
 fn as_ours(service: &Service, object: &Value, planned: &Object, new_templates: bool) -> Value {
     let TakenOver { after, .. } = take_over(planned.key.resource, object, (service.kind(), service.uid()), new_templates);
     let ours = owned::part(&after, &manager(service.kind()));

@@ -1,4 +1,4 @@
-//! What becomes of each object of a service that changes hands.
+//! The outcome of an adoption for each object of a service.
 
 use pointsman_core::{
     plan::Object,
@@ -9,14 +9,14 @@ use pointsman_core::{
 };
 use serde_json::{Map, Value, json};
 
-/// What becomes of an object.
+/// The outcome for an object.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ObjectOutcome {
-    /// It stays to the letter, but for labels and annotations.
+    /// It stays unchanged, except for labels and annotations.
     AsItIs,
-    /// These of its fields change.
+    /// These fields change.
     Changed(Vec<String>),
-    /// The service has no use for it.
+    /// The service doesn't need it.
     Removed,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn runs_pods(resource: &Resource) -> bool {
     Workload::find(resource).is_some()
 }
 
-/// What becomes of an object that was taken over, and how many pods restart for it.
+/// The outcome for an adopted object, and the number of pods that restart.
 pub(super) fn fate(kind: &str, after: &Value, planned: Option<&Object>) -> (ObjectOutcome, i64) {
     let Some(planned) = planned else { return (ObjectOutcome::Removed, 0) };
     let ours = owned::part(after, &manager(kind));
@@ -50,7 +50,7 @@ pub(super) fn fate(kind: &str, after: &Value, planned: Option<&Object>) -> (Obje
     (if changed.is_empty() { ObjectOutcome::AsItIs } else { ObjectOutcome::Changed(changed) }, restarts(after, planned))
 }
 
-/// How many replicas there are and will be, if that changes.
+/// The present and the planned number of replicas, if they differ.
 pub(super) fn rescaled(live: &Value, planned: &Object) -> Option<String> {
     if !runs_pods(planned.key.resource) || planned.yields_replicas {
         return None;
@@ -63,7 +63,7 @@ fn is_template(field: &str) -> bool {
     field == "template" || field == "leaderWorkerTemplate"
 }
 
-/// The pods that get another template.
+/// The number of pods that get another template.
 fn restarts(live: &Value, planned: &Object) -> i64 {
     let Some(adopted) = Adopted::from_live(live).filter(|adopted| adopted.runs.is_some()) else { return 0 };
     let spec = &planned.body["spec"];
@@ -72,7 +72,7 @@ fn restarts(live: &Value, planned: &Object) -> i64 {
     if same { 0 } else { replicas * live["spec"]["leaderWorkerTemplate"]["size"].as_i64().unwrap_or(1) }
 }
 
-/// Whether a value says all that is planned. It may say more: defaults are filled in.
+/// Whether a value contains everything that is planned. It may contain more, such as defaults.
 fn contains(planned: &Value, live: &Value) -> bool {
     match (planned, live) {
         (Value::Object(planned), Value::Object(live)) => {
@@ -87,12 +87,12 @@ fn contains(planned: &Value, live: &Value) -> bool {
     }
 }
 
-/// A selector with another key finds other pods.
+/// A selector with another key selects other pods.
 fn same_selector(planned: &Value, live: &Value) -> bool {
     planned == live
 }
 
-/// Whether a field has the value that Kubernetes gives it where nobody says anything.
+/// Whether a field has Kubernetes' default.
 fn usual(field: &str, value: &Value) -> bool {
     let rolling = json!({"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"}});
     let by_ones = json!({"type": "RollingUpdate", "rollingUpdateConfiguration": {"maxUnavailable": 1, "maxSurge": 0, "partition": 0}});
@@ -106,7 +106,7 @@ fn usual(field: &str, value: &Value) -> bool {
         ("sessionAffinity", json!("None")),
         ("internalTrafficPolicy", json!("Cluster")),
     ];
-    // An address, once given, stays whoever asked for it.
+    // An assigned address stays, regardless of who requested it.
     field.starts_with("clusterIP") || field.starts_with("ipFamil") || usual.contains(&(field, value.clone()))
 }
 

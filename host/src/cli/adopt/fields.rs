@@ -1,22 +1,22 @@
-//! Whose the fields of an object are: handed from one manager to another in its managedFields.
+//! The ownership of an object's fields: moved from one manager to another in its managedFields.
 
 use pointsman_core::world::child::FIELD_MANAGER_PREFIX;
 use serde_json::{Map, Value, json};
 
-/// What the one who takes a service over calls himself. What it writes besides is ours from the first plan on.
+/// The manager name during the adoption. The other fields it writes are ours from the first plan on.
 pub(super) const ADOPTER: &str = "pointsman/adopt";
 
-/// The fields that stay with who has them: to take a finalizer away is its owner's business.
+/// The fields that keep their owner: only that may remove its finalizers.
 const FINALIZERS: &str = "f:finalizers";
 
-/// The managers of an object once all that one has written, with this version of its kind, is another's.
+/// The managedFields of an object after all fields of one manager, in this version of its kind, were moved to another.
 pub(super) fn taken(managed: &[Value], from: &str, ours: &str, version: &str) -> Vec<Value> {
     let theirs = |entry: &Value| entry["manager"] == from;
     let own = |entry: &Value| entry["manager"] == ours && entry["operation"] == "Apply";
     handed(managed, version, &|entry| theirs(entry) || own(entry), (ours, "Apply"))
 }
 
-/// The managers of an object once all that we have written is another's again.
+/// The managedFields of an object after all our fields were returned to another manager.
 pub(super) fn given_back(managed: &[Value], to: &str, version: &str) -> Vec<Value> {
     let adopter = |entry: &Value| entry["manager"] == ADOPTER;
     let left: Vec<Value> = managed.iter().filter(|entry| !adopter(entry)).cloned().collect();
@@ -25,7 +25,7 @@ pub(super) fn given_back(managed: &[Value], to: &str, version: &str) -> Vec<Valu
     handed(&left, version, &|entry| ours(entry) || theirs(entry), (to, "Update"))
 }
 
-/// Puts such entries together under one manager. A status isn't ours to hand on, and of another version nobody here knows the paths.
+/// Merges the matching entries under one manager. A status isn't moved, and the paths of another version aren't known here.
 fn handed(managed: &[Value], version: &str, such: &dyn Fn(&Value) -> bool, (manager, operation): (&str, &str)) -> Vec<Value> {
     let such =
         |entry: &Value| such(entry) && entry["subresource"].as_str().unwrap_or_default().is_empty() && entry["apiVersion"] == version;

@@ -1,5 +1,5 @@
-//! `pointsman adopt`: takes services over from another controller, and gives them back. What is to be written is left to the host: here
-//! only hands change.
+//! `pointsman adopt`: adopts services from another controller, and releases them. It only changes ownership; the host writes the planned
+//! changes.
 
 mod change;
 mod dry_run;
@@ -27,7 +27,7 @@ use pointsman_core::world::ObjectKey;
 use serde_json::Value;
 use std::{fmt::Write, process::ExitCode};
 
-/// How often a change is made anew because the object has changed meanwhile.
+/// The maximum number of attempts if an object changes meanwhile.
 const TRIES: usize = 10;
 
 #[derive(Args, Debug)]
@@ -73,14 +73,14 @@ pub(super) async fn run(args: AdoptArgs) -> Result<ExitCode> {
     if args.back { release::run(&source, &args).await } else { take_over::run(&source, &args).await }
 }
 
-/// A service's part of what is told: its objects, and what becomes of each.
+/// A service's part of the report: its objects, and the outcome for each.
 struct AdoptionReport {
     head: String,
     rows: Vec<[String; 4]>,
     notes: Vec<String>,
-    /// Why nothing is done with it.
+    /// Why it isn't adopted or released.
     refused: Option<String>,
-    /// Why it was begun and isn't finished.
+    /// Why it was started but not finished.
     failed: Option<String>,
 }
 
@@ -89,7 +89,7 @@ impl AdoptionReport {
         Self { head, rows: Vec::new(), notes: Vec::new(), refused: None, failed: None }
     }
 
-    /// Takes what came of it: one service that fails doesn't end the others.
+    /// Records the result: one service that fails doesn't end the others.
     fn done(&mut self, done: Result<()>) {
         self.failed = done.err().map(|error| format!("{error:#}. Run the command again."));
     }
@@ -109,7 +109,7 @@ impl AdoptionReport {
     }
 }
 
-/// Prints what would be done, or was. Tells what to end with.
+/// Prints what would be done, or was done. Returns the exit code.
 fn tell(outlooks: &[AdoptionReport], done: bool) -> ExitCode {
     let texts: Vec<String> = outlooks.iter().map(AdoptionReport::text).collect();
     print(&texts.join("\n"));
@@ -128,15 +128,15 @@ fn services(number: usize) -> Result<()> {
     Ok(())
 }
 
-/// What comes of a write.
+/// The effect of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mode {
-    /// The API server says what it would say, and does nothing.
+    /// A dry run on the API server.
     Tried,
     Done,
 }
 
-/// The API server's no to a write.
+/// The API server's rejection of a write.
 #[derive(Debug, thiserror::Error)]
 #[error("The API server rejects the {key}: {said}{advice}")]
 struct Refusal {
@@ -158,7 +158,7 @@ impl Refusal {
     }
 }
 
-/// Patches an object as it was read, or as it is by then: its own controller may have told of its state meanwhile.
+/// Patches an object as it was read, or its newer version: its own controller may have written its status meanwhile.
 async fn change(source: &Source, key: &ObjectKey, mut object: Value, patch: impl Fn(&Value) -> Value, mode: Mode) -> Result<()> {
     let ObjectKey { resource, namespace, name } = key;
     for _ in 0..TRIES {
@@ -174,7 +174,7 @@ async fn change(source: &Source, key: &ObjectKey, mut object: Value, patch: impl
                 };
                 object = now;
             }
-            // It was to go anyway.
+            // It was to be deleted anyway.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
             Err(kube::Error::Api(status)) => return Err(Refusal::from_status(key, &status).into()),
             done => return done.with_context(|| format!("writing the {key}")),

@@ -1,4 +1,4 @@
-//! The services that are meant, with all that belongs to them, as the cluster has them now.
+//! The selected services, with all of their objects, in their current state.
 
 use super::AdoptArgs;
 use crate::{
@@ -10,7 +10,7 @@ use pointsman_core::{resource::Resource, subject_kind::SUBJECT_KINDS, world::Obj
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A service and what is its.
+/// A service and its objects.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) key: ObjectKey,
@@ -28,7 +28,7 @@ impl Service {
     }
 }
 
-/// The services, and all names that are taken in their namespaces.
+/// The services, and all names that are in use in their namespaces.
 pub(super) struct AdoptableServices {
     pub(super) services: Vec<Service>,
     pub(super) taken: BTreeSet<ObjectKey>,
@@ -75,7 +75,7 @@ pub(super) fn key(resource: &'static Resource, object: &Value) -> ObjectKey {
     ObjectKey { resource, namespace: text("namespace"), name: text("name") }
 }
 
-/// The uid of whose an object is.
+/// The uid of an object's owner.
 fn owner(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()

@@ -1,4 +1,4 @@
-//! Gives services back: the host lets go, and what there is is another controller's again, as it is.
+//! Releases services: the host stops managing them, and their objects belong to the other controller again, unchanged.
 
 use super::{
     AdoptArgs, AdoptionReport, Mode, Refusal, change,
@@ -20,10 +20,11 @@ use pointsman_core::{
 use serde_json::Value;
 use std::process::ExitCode;
 
-/// How often it is looked whether the host has really let go: it may have been writing just then.
+/// The maximum number of checks that the host has stopped: a write may have been in progress.
 const MAX_CHECKS: usize = 10;
 
-/// What serves nobody: where the other controller has none of it, ours goes. A PersistentVolumeClaim never does: files are in it.
+/// Objects that serve no requests: if the other controller has none, ours are deleted. A PersistentVolumeClaim never is, because it has
+/// files.
 static DISPENSABLE: [&Resource; 4] = [&POD_DISRUPTION_BUDGET, &HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT, &NETWORK_POLICY];
 
 pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
@@ -48,7 +49,7 @@ fn ours(object: &Value) -> bool {
     object["metadata"]["labels"].get(SUBJECT_KIND).is_some() && writers::ours(&managed(object))
 }
 
-/// The one that all of it is given back to.
+/// The manager that everything is returned to.
 fn former(service: &Service) -> Option<String> {
     service.children.iter().find_map(|(_, child)| adopted(child)).map(str::to_owned)
 }
@@ -78,13 +79,13 @@ fn outlook(service: &Service) -> AdoptionReport {
     outlook
 }
 
-/// First the service, so that the host lets go, then its objects.
+/// First the service, so that the host stops, then its objects.
 async fn perform(source: &Source, service: Service) -> Result<()> {
     let to = former(&service).unwrap_or_default();
     change(source, &service.key, service.object, release, Mode::Done).await?;
     for (key, _) in service.children.iter().filter(|(_, object)| ours(object)) {
         let ObjectKey { resource, namespace, name } = key;
-        // A write of the host that was on its way puts our mark on it again.
+        // A write of the host that was in progress sets our label on the object again.
         for look in 0.. {
             let Some(object) = source.one(resource, namespace, name).await?.filter(ours) else { break };
             if look == MAX_CHECKS {

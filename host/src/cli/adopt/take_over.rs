@@ -1,4 +1,4 @@
-//! Takes services over: what another controller has made for them becomes ours as it is, and the host does the rest by its plan.
+//! Adopts services: another controller's objects become ours unchanged, and the host applies its plan to them.
 
 use super::{
     AdoptArgs, AdoptionReport, Mode, change,
@@ -37,10 +37,10 @@ use std::{
     time::Instant,
 };
 
-/// How long another controller must have written nothing to count as stopped.
+/// How long another controller must have written nothing to be considered stopped.
 const QUIET_PERIOD: SignedDuration = SignedDuration::from_mins(5);
 
-/// What doesn't go unless that is said, and what goes with it.
+/// The kinds that are only removed with --force, and the consequence.
 static GUARDED: [(&Resource, &str); 2] = [
     (&HTTP_ROUTE, "a route to the service: expose the service in another way"),
     (
@@ -49,17 +49,17 @@ static GUARDED: [(&Resource, &str); 2] = [
     ),
 ];
 
-/// A service as it will be.
+/// A service after the adoption.
 pub(super) struct PlannedAdoption {
     pub(super) service: Service,
-    /// What is taken over, by name.
+    /// The adopted objects, by name.
     pub(super) taken: BTreeMap<ObjectKey, TakenOver>,
-    /// What is left to the service as it is, because nobody plans it and files are in it.
+    /// The objects that stay with the service unchanged, because no plan contains them and they have files.
     left: BTreeMap<ObjectKey, TakenOver>,
     finalizers: Vec<String>,
-    /// Whether nobody else works on it.
+    /// Whether no other controller works on it.
     ours: bool,
-    /// Who of the former managers has written last.
+    /// The last writer among the previous managers.
     last: Option<Writer>,
 }
 
@@ -129,7 +129,7 @@ fn prospect(service: Service, new_templates: bool) -> PlannedAdoption {
 }
 
 impl PlannedAdoption {
-    /// Leaves what would be removed and files are in; then it is known whether anything is to be taken over.
+    /// Retains unplanned objects that have files. Afterwards it is known whether there is anything to adopt.
     fn leave(&mut self, planned: &[Object]) {
         let left = |key: &ObjectKey| key.resource == &PERSISTENT_VOLUME_CLAIM && !planned.iter().any(|object| object.key == *key);
         (self.left, self.taken) = std::mem::take(&mut self.taken).into_iter().partition(|(key, _)| left(key));
@@ -140,7 +140,7 @@ impl PlannedAdoption {
         self.service.object["metadata"]["annotations"][CONTROL] == "false"
     }
 
-    /// What is told of a service that is left alone, where nobody has named it.
+    /// The report on a service that isn't adopted, if nobody has named it.
     fn skipped(&self) -> AdoptionReport {
         let ObjectKey { resource, namespace, name } = &self.service.key;
         AdoptionReport::new(format!(
@@ -150,7 +150,7 @@ impl PlannedAdoption {
     }
 }
 
-/// Whether an object is ours already: we have written it, and the watches bring it.
+/// Whether an object is already ours: we have written it, and it has the watches' label.
 fn ours(object: &Value) -> bool {
     object["metadata"]["labels"].get(SUBJECT_KIND).is_some() && writers::ours(&managed(object))
 }
@@ -159,7 +159,7 @@ fn is_adopted(object: &Value) -> bool {
     object["metadata"]["annotations"].get(ADOPTED).is_some()
 }
 
-/// When the status of a service was written by somebody else, and when we have said so.
+/// When another manager has written the status of a service, and when we reported that.
 fn written(subject: &Value) -> Vec<Timestamp> {
     let foreign = |entry: &&Value| entry["subresource"] == "status" && entry["manager"].as_str().is_some_and(writers::foreign);
     let managed = managed(subject);
@@ -169,7 +169,7 @@ fn written(subject: &Value) -> Vec<Timestamp> {
     statuses.chain(told).filter_map(|time| time.as_str()?.parse().ok()).collect()
 }
 
-/// The time by the API server's clock, which writes are noted by. Ours, where it tells none.
+/// The API server's time, which is used for times of writes. Our own if the response has none.
 async fn server_time(source: &Source) -> Result<Timestamp> {
     let request = http::Request::get("/version").body(Body::empty())?;
     let answer = source.client.send(request).await.context("requesting the API server's time")?;
@@ -177,14 +177,14 @@ async fn server_time(source: &Source) -> Result<Timestamp> {
     Ok(date.and_then(|date| rfc2822::parse(date).ok()).map_or_else(Timestamp::now, |date| date.timestamp()))
 }
 
-/// Whether the host takes a service for its own.
+/// Whether the host considers a service its own.
 fn is_ours(service: &Service) -> bool {
     let mut world = World::default();
     world.put(service.key.resource, &service.object);
     world.snapshot(&service.key, 0).is_some_and(|snapshot| planning::theirs(&snapshot).is_none())
 }
 
-/// Puts a service into a world as it will be when it is taken over.
+/// Puts a service into a world as it will be after the adoption.
 fn foresee(world: &mut World, prospect: &PlannedAdoption, now: Timestamp) {
     let PlannedAdoption { service, taken, .. } = prospect;
     let mut subject = service.object.clone();
@@ -198,7 +198,7 @@ fn foresee(world: &mut World, prospect: &PlannedAdoption, now: Timestamp) {
     }
 }
 
-/// What becomes of a service.
+/// The outcome for a service.
 fn outlook(
     prospect: &PlannedAdoption,
     planned: Option<&Planned>,
@@ -283,7 +283,7 @@ fn row(key: &ObjectKey, manager: &str, what: String) -> [String; 4] {
     [key.resource.kind.to_owned(), key.name.clone(), manager.to_owned(), what]
 }
 
-/// First the objects, last the service: until it says so the host leaves it alone.
+/// The objects first, the service last: until it is marked, the host doesn't manage it.
 pub(super) async fn perform(
     source: &Source,
     prospect: &PlannedAdoption,

@@ -1,21 +1,21 @@
-//! What is wrong with objects in files, and how it is told.
+//! Findings about objects in files, and their output.
 
 use crate::cli::{offline::files::SourceLocation, output::Tone};
 use serde::Serialize;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Severity {
-    /// The object would be refused, or what comes of it.
+    /// The object or one of its planned objects would be rejected.
     Error,
-    /// It would be taken, and its user be warned.
+    /// The object would be accepted with a warning for its user.
     Warning,
-    /// It would be taken, and the audit log get an entry.
+    /// The object would be accepted with an entry in the audit log.
     Audit,
 }
 
-/// What an object is called.
+/// The name of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct ObjectName {
     pub(super) kind: String,
@@ -23,7 +23,7 @@ pub(super) struct ObjectName {
     pub(super) name: String,
 }
 
-/// Something that is to be said of an object.
+/// A finding about an object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
@@ -31,7 +31,7 @@ pub(super) struct Finding {
     pub(super) line: u64,
     #[serde(flatten)]
     pub(super) object: ObjectName,
-    /// The field that is meant; empty for the whole object.
+    /// The field; empty for the whole object.
     pub(super) field: String,
     pub(super) message: String,
 }
@@ -41,7 +41,7 @@ impl Finding {
         Self { severity, file: place.file.title.clone(), line: place.line, object: object.clone(), field, message }
     }
 
-    /// In a line, as compilers tell theirs.
+    /// The finding in one line, in the format of compilers.
     pub(super) fn line(&self) -> String {
         let Self { severity, file, line, object: ObjectName { kind, name, .. }, field, message } = self;
         let mark = match severity {
@@ -56,40 +56,40 @@ impl Finding {
     }
 }
 
-/// Something that wasn't asked, and why.
+/// A check that was skipped, and why.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct SkippedCheck {
     /// The rule, or the object.
     pub(super) what: String,
     pub(super) why: String,
-    /// Whether it is a rule that the host brings: the same ones at each check, which nobody would read any more.
+    /// Whether it is a shipped rule: these are the same at each check, so nobody would read them.
     #[serde(skip)]
     pub(super) usual: bool,
 }
 
-/// All that came of a check.
+/// The results of a check.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Report {
-    /// How many objects were looked at.
+    /// The number of checked objects.
     pub(super) objects: usize,
-    /// How many are of kinds of others.
+    /// The number of objects of others' kinds.
     pub(super) others: usize,
     pub(super) errors: usize,
     pub(super) warnings: usize,
     pub(super) audits: usize,
-    /// By file and line.
+    /// Ordered by file and line.
     pub(super) findings: Vec<Finding>,
-    /// The rules that weren't asked, each once.
+    /// The rules that weren't evaluated, each once.
     pub(super) not_evaluated: Vec<SkippedCheck>,
-    /// The services for which these files make no plan, so that nothing is known of their objects.
+    /// The services that can't be planned from these files, so that their objects aren't known.
     pub(super) unplanned: Vec<SkippedCheck>,
-    /// The services that these files don't make Ready, because something is missing or may not be used.
+    /// The services that aren't Ready with these files, because something is missing or may not be used.
     pub(super) not_ready: Vec<SkippedCheck>,
 }
 
 impl Report {
-    /// Puts everything in order, and counts.
+    /// Sorts everything, and counts.
     pub(super) fn settle(&mut self) {
         self.findings.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
         let mut once: Vec<Finding> = Vec::with_capacity(self.findings.len());
@@ -106,7 +106,7 @@ impl Report {
         (self.errors, self.warnings, self.audits) = (count(Severity::Error), count(Severity::Warning), count(Severity::Audit));
     }
 
-    /// For people.
+    /// The output for people.
     pub(super) fn text(&self) -> String {
         let mut lines: Vec<String> = self.findings.iter().map(Finding::line).collect();
         let told = self.not_evaluated.iter().filter(|passed| !passed.usual);

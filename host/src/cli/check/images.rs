@@ -1,9 +1,9 @@
-//! Images that no kubelet could pull, because it couldn't read their references. The API server takes any text.
+//! Finds images that no kubelet can pull because their references are invalid. The API server accepts any text.
 
 use pointsman_core::{image_reference, structural::Step};
 use serde_json::Value;
 
-/// The fields of an object that name images, by the schema of its kind, and what is wrong with each.
+/// The fields of an object that name images, by the schema of its kind, and the mistake in each.
 pub(super) fn flaws(object: &Value, schema: &Value) -> Vec<(Vec<Step>, String)> {
     let mut found = Vec::new();
     walk(&object["spec"], &schema["properties"]["spec"], &mut vec![Step::Field("spec".to_owned())], &mut found);
@@ -13,7 +13,7 @@ pub(super) fn flaws(object: &Value, schema: &Value) -> Vec<(Vec<Step>, String)> 
 fn walk(value: &Value, schema: &Value, path: &mut Vec<Step>, found: &mut Vec<(Vec<Step>, String)>) {
     match value {
         Value::Object(fields) => {
-            // What isn't a field of the schema is a key of somebody's map.
+            // A key without a field in the schema is a user's map key.
             for (name, value) in fields {
                 let Some(schema) = schema["properties"].get(name) else { continue };
                 path.push(Step::Field(name.clone()));
@@ -28,7 +28,7 @@ fn walk(value: &Value, schema: &Value, path: &mut Vec<Step>, found: &mut Vec<(Ve
                 path.pop();
             }
         }
-        // An empty one counts as absent, and one of a template becomes another.
+        // An empty one counts as absent, and a template is replaced.
         Value::String(text) if !text.is_empty() && !text.contains("{{") && is_image(path) => {
             found.extend(image_reference::flaw(text).map(|flaw| (path.clone(), flaw)));
         }
@@ -36,7 +36,7 @@ fn walk(value: &Value, schema: &Value, path: &mut Vec<Step>, found: &mut Vec<(Ve
     }
 }
 
-/// Whether a field holds a reference: a container's image, or a volume's.
+/// Whether a field is a reference to an image: a container's, or a volume's.
 fn is_image(path: &[Step]) -> bool {
     let name = |step: Option<&Step>| match step {
         Some(Step::Field(name)) => name.clone(),
@@ -46,7 +46,7 @@ fn is_image(path: &[Step]) -> bool {
     let (field, parent) = (name(last.next()), name(last.next()));
     match field.as_str() {
         "containerImage" => true,
-        // A block device of Ceph is called so too.
+        // Ceph's block devices also have a field of this name.
         "image" => parent != "rbd",
         "reference" => parent == "image",
         _ => false,

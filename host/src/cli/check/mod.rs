@@ -1,7 +1,7 @@
-//! `pointsman check`: whether objects in files would be taken, and what the rules say of them and of what they become. All that is wrong is
-//! told at once.
+//! `pointsman check`: checks whether objects in files would be accepted, and evaluates the rules on them and on their planned objects. It
+//! reports all findings at once.
 //!
-//! `object` looks at one object, `images` at the images that it names, `refused` at policies that can't be used; `finding` is what comes of it.
+//! `object` checks one object, `images` the images that it names, and `refused` policies that can't be used; `finding` has the results.
 
 mod finding;
 mod images;
@@ -58,7 +58,7 @@ pub(super) struct CheckArgs {
     output: OutputArgs,
 }
 
-/// Never fails: what can't be read is told like everything else, and has an exit code of its own.
+/// Never fails: unreadable files are reported like all findings, and have an exit code of their own.
 pub(super) fn run(args: &CheckArgs) -> ExitCode {
     let checked = check(args).and_then(|(report, problems)| {
         args.output.print(&report, || report.text())?;
@@ -83,7 +83,7 @@ pub(super) fn run(args: &CheckArgs) -> ExitCode {
     }
 }
 
-/// All that is wrong, and what couldn't be read.
+/// The findings, and the files that couldn't be read.
 fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     let offline = &args.offline;
     if offline.files.is_empty() {
@@ -105,7 +105,7 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     for object in survey.objects.iter_mut().filter(|object| !object.is_bad()) {
         survey.report.not_evaluated.extend(object.judge(set.rules(), &survey.namespaces, world));
     }
-    // What nobody has looked for can't stand against a plan either.
+    // Rules that look up other objects aren't evaluated on plans either.
     let rules = if args.complete { set.rules().clone() } else { set.rules().of_objects_alone() };
     let machines = Machines::from_files(&offline.nodes)?;
     let mut report = survey.planned(set.ruled(rules), offline, machines.as_ref(), args.complete);
@@ -113,7 +113,7 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     Ok((report, problems))
 }
 
-/// What the files hold, and what was found so far.
+/// The objects of the files, and the findings so far.
 struct CheckRun {
     gathered: OfflineObjects,
     objects: Vec<Object>,
@@ -122,7 +122,7 @@ struct CheckRun {
 }
 
 impl CheckRun {
-    /// Looks at each object by itself.
+    /// Checks each object separately.
     fn check_each(documents: Vec<Document>, args: &OfflineArgs, evaluator: &Evaluator) -> Self {
         let ours = structural::kinds();
         let mut survey =
@@ -161,7 +161,7 @@ impl CheckRun {
         self.namespaces.note(metadata["name"].as_str().unwrap_or_default(), strings(&metadata["labels"]));
     }
 
-    /// Plans the services with which nothing is wrong, and tells what the rules of stage Output say of their objects.
+    /// Plans the services without errors, and evaluates the rules of stage Output on their objects.
     fn planned(mut self, set: ActiveSet, args: &OfflineArgs, machines: Option<&Machines>, complete: bool) -> Report {
         let of_key = |objects: &[Object], key: &ObjectKey| objects.iter().position(|object| object.is(key));
         let good = |key: &ObjectKey| of_key(&self.objects, key).and_then(|at| self.objects.get(at)).is_some_and(|object| !object.is_bad());
@@ -175,7 +175,7 @@ impl CheckRun {
             let Some(object) = of_key(&self.objects, &planned.subject.key).and_then(|at| self.objects.get_mut(at)) else { continue };
             let condition = |type_: &str| planned.plan.status.conditions.iter().find(|condition| condition.type_ == type_);
             let (allocated, allowed) = (condition(ALLOCATED), condition(ALLOWED));
-            // Nothing comes of a service that is left alone, whatever is said of its plan.
+            // The plan of a service that isn't managed has no effect, so its rejections don't matter.
             let severity = allowed.filter(|_| !matches!(planned.plan.not_ours, Some(NotOurs::LeftAlone(_)))).and_then(severity);
             let unallocated = offline.world.snapshot(&planned.subject.key, 0).and_then(|snapshot| unallocated(&snapshot, complete));
             if let Some((severity, Condition { message, .. })) = unallocated.zip(allocated).or_else(|| severity.zip(allowed)) {
@@ -197,7 +197,7 @@ impl CheckRun {
     }
 }
 
-/// What the condition means for whoever wrote the service.
+/// The severity of the condition for the author of the service.
 fn severity(allowed: &Condition) -> Option<Severity> {
     match allowed.status {
         Some(false) => Some(Severity::Error),
@@ -206,7 +206,7 @@ fn severity(allowed: &Condition) -> Option<Severity> {
     }
 }
 
-/// Whether a model can't have memory, and how bad that is. A model that another one depends on may be in other files.
+/// The severity if a model can't get memory. A dependency that is missing may be in other files.
 fn unallocated(snapshot: &Snapshot, complete: bool) -> Option<Severity> {
     match snapshot.allocated.as_deref()? {
         Entry::Refused(Refusal::UnknownDependency(_) | Refusal::DependencyOff(_)) if !complete => None,
@@ -216,8 +216,8 @@ fn unallocated(snapshot: &Snapshot, complete: bool) -> Option<Severity> {
     }
 }
 
-/// Why a service that gets objects isn't Ready with them, as far as that follows from what there is: something that it references is missing, or
-/// may not be used. Conditions that another one keeps from being true say the same once more.
+/// Why a service with objects isn't Ready, if that follows from the files: an object that it references is missing, or may not be used.
+/// Conditions that depend on another one would repeat its message.
 fn not_ready(plan: &Plan) -> Vec<String> {
     let mut messages = BTreeSet::new();
     let conditions = plan.status.conditions.iter().filter(|condition| {
@@ -241,7 +241,7 @@ fn unplanned(plan: &Plan) -> String {
     why.map_or_else(String::new, |why| format!("{} {}: {}", why.type_, why.reason, why.message))
 }
 
-/// What is wrong with an object of others, or with what is none.
+/// The finding about an object of another kind, or about a document that isn't an object.
 fn of_other(refusal: InvalidObject) -> Finding {
     let InvalidObject { place, field, message } = refusal;
     Finding::new(Severity::Error, &place, &finding::ObjectName::default(), field, message)

@@ -1,4 +1,4 @@
-//! One object of a kind of ours: whether the API server would take it, and what the rules of stage Input say of it.
+//! Checks one object of a served kind: whether the API server would accept it, and what the rules of stage Input report.
 
 use super::{
     finding::{Finding, ObjectName, Severity, SkippedCheck},
@@ -38,14 +38,14 @@ use pointsman_sandbox::{
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// Why a rule isn't asked that compares.
+/// Why a rule that compares isn't evaluated.
 const OF_ADMISSION: &str = "it reads oldObject or request, which only admission has";
 
-/// Why a rule isn't asked that looks things up.
+/// Why a rule that looks up other objects isn't evaluated.
 const OF_THE_CLUSTER: &str =
     "it looks up objects that may be in the cluster and not in these files: set --complete if the files are complete";
 
-/// How long the rules may add up other objects for one. What is wrong doesn't depend on how fast a machine is.
+/// The timeout of the rules' sums over other objects. The findings must not depend on the machine's speed.
 const EVALUATION_TIMEOUT: Duration = Duration::from_hours(1);
 
 /// The labels of namespaces.
@@ -53,37 +53,37 @@ const EVALUATION_TIMEOUT: Duration = Duration::from_hours(1);
 pub(super) struct Namespaces(BTreeMap<String, Labels>);
 
 impl Namespaces {
-    /// Takes one of the files, with the labels that it has there.
+    /// Adds a namespace of the files, with its labels.
     pub(super) fn note(&mut self, name: &str, mut labels: Labels) {
         labels.insert(NAMESPACE_NAME.to_owned(), name.to_owned());
         self.0.insert(name.to_owned(), labels);
     }
 
-    /// Those of one that may be in no file; none where there is no namespace.
+    /// The labels of a namespace, which may be in no file; none without a namespace.
     fn labels(&self, name: &str) -> Labels {
         let named = || Labels::from([(NAMESPACE_NAME.to_owned(), name.to_owned())]);
         if name.is_empty() { Labels::new() } else { self.0.get(name).cloned().unwrap_or_else(named) }
     }
 }
 
-/// An object of a kind of ours.
+/// An object of a served kind.
 pub(super) struct Object {
     pub(super) place: SourceLocation,
     pub(super) named: ObjectName,
-    /// Its name, or one such as the API server makes up, where people call it by the beginning.
+    /// Its name, or one as the API server generates it from `generateName`.
     name: String,
     api_version: String,
     kind: &'static Kind,
     pub(super) written: Value,
-    /// As the API server would keep it.
+    /// As the API server would store it.
     kept: Value,
     pub(super) findings: Vec<Finding>,
-    /// How many of these leave no other question open: they are about unknown fields and about images. They come first.
+    /// The number of findings that don't affect other checks: those about unknown fields and images. They come first.
     separate: usize,
 }
 
 impl Object {
-    /// Reads one, and reports its unknown fields and the images that no kubelet can read. Its name may have been made up.
+    /// Parses an object, and reports its unknown fields and invalid images. Its name may be generated.
     pub(super) fn from_document(
         document: &Document,
         api_version: &str,
@@ -105,7 +105,7 @@ impl Object {
         let named = ObjectName { kind: called, namespace: namespace.to_owned(), name: shown };
         let mut kept = object.clone();
         let unknown = [kind.shape(&mut kept), unknown_of_metadata(api_version, &named.kind, metadata)].concat();
-        // Whoever makes an object can't say how it is: the API server leaves that out.
+        // The API server drops the status of a new object.
         kept.shift_remove("status");
         let mut made = Self {
             place: place.clone(),
@@ -133,33 +133,32 @@ impl Object {
         made
     }
 
-    /// Whether something is wrong with it that leaves further questions open. What becomes of it without an unknown field is known, and the image of
-    /// a container is no matter of its plan.
+    /// Whether an error prevents further checks. Unknown fields are dropped, and the image of a container doesn't affect its plan.
     pub(super) fn is_bad(&self) -> bool {
         self.findings.iter().skip(self.separate).any(|finding| finding.severity == Severity::Error)
     }
 
-    /// Whether it is the one of a key.
+    /// Whether it has this key.
     pub(super) fn is(&self, key: &ObjectKey) -> bool {
         let ObjectName { kind, namespace, .. } = &self.named;
         key.resource.kind == kind && key.resource.api_version() == self.api_version && key.namespace == *namespace && key.name == self.name
     }
 
-    /// Whether somebody wants to know of it: all but services are, and services if they are named, or none is.
+    /// Whether it is selected: services only if they are named or no service is, and other objects always.
     pub(super) fn is_wanted(&self, only: &[(String, String)]) -> bool {
         let ObjectName { kind, namespace, name } = &self.named;
         let subject = Resource::find(&self.api_version, kind).is_some_and(Resource::is_subject);
         !subject || only.is_empty() || only.iter().any(|wanted| (&wanted.0, &wanted.1) == (namespace, name))
     }
 
-    /// What people call it.
+    /// Its name in messages.
     pub(super) fn called(&self) -> String {
         let ObjectName { kind, namespace, name } = &self.named;
         let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
         format!("{kind} {of}{name}")
     }
 
-    /// Holds it against its CRD. Tells the CRD's rules that are about changes.
+    /// Validates it against its CRD. Returns the CRD's rules that are about changes, which are skipped.
     pub(super) fn hold(&mut self, evaluator: &Evaluator) -> Vec<SkippedCheck> {
         let schema = self.kind.schema();
         let violations = schema::validate(&self.kept, schema);
@@ -186,13 +185,13 @@ impl Object {
         }
     }
 
-    /// Why our own types can't take it, if they can't: the schema doesn't say all that they want.
+    /// Why our own types can't parse it, if they can't: the schema doesn't express all of their requirements.
     pub(super) fn unread(&self) -> Option<InvalidObject> {
         let error = (self.kind.read)(self.written.clone()).err()?;
         Some(fields::wrong(&self.place, &self.written, self.kind.read, &error))
     }
 
-    /// Takes it that the object can't be read, unless the same was told already.
+    /// Records that the object can't be parsed, unless the same was reported.
     pub(super) fn refuse(&mut self, refusal: InvalidObject) {
         let InvalidObject { place, field, message } = refusal;
         let nameless = field.is_empty() && self.named.name.is_empty();
@@ -200,7 +199,7 @@ impl Object {
         let told = |finding: &Finding| {
             let same = !field.is_empty() && finding.line == place.line;
             let required = finding.message == "Required value";
-            // Of a whole part that is of another type the field isn't known here.
+            // If a whole part has another type, the field isn't known here.
             let typed = field.is_empty() && finding.message.contains(" in body must be of type ");
             let known = same || lacks && required || mistaken && typed || nameless && finding.field == "metadata.name";
             finding.severity == Severity::Error && known
@@ -210,13 +209,13 @@ impl Object {
         }
     }
 
-    /// Whether no rule is asked about it, at no door.
+    /// Whether no rule applies to it, at any entry point.
     fn is_passed_over(&self) -> bool {
         let resource = kinds::find(&self.api_version, &self.named.kind);
         resource.is_some_and(|resource| !kinds::is_judged(resource) || kinds::is_left_alone(resource, &self.kept))
     }
 
-    /// Asks the rules of stage Input; those that look beyond the object only where all is known that there is. Tells those that weren't asked.
+    /// Evaluates the rules of stage Input; those that look up other objects only if all objects are known. Returns the skipped rules.
     pub(super) fn judge(&mut self, rules: &Rules, namespaces: &Namespaces, world: Option<(&World, &Cache)>) -> Vec<SkippedCheck> {
         if self.is_passed_over() {
             return Vec::new();
@@ -228,7 +227,7 @@ impl Object {
                 let ObjectName { kind, namespace, .. } = &self.named;
                 Some(Arc::from(visible::object(&self.api_version, kind, namespace, &self.name, &self.kept).to_string()))
             }
-            // As admission has it, what isn't there is null.
+            // A missing value is null, as in admission.
             "namespaceObject" if about.namespace.is_empty() => Some(Arc::from("null")),
             "namespaceObject" => Some(Arc::from(visible::namespace(&about.namespace, &labels).to_string())),
             _ => None,
@@ -271,7 +270,7 @@ impl Object {
         Some(ObjectKey { resource, namespace: self.named.namespace.clone(), name: self.name.clone() })
     }
 
-    /// As selections see it.
+    /// The object as selectors see it.
     fn about(&self, namespace_labels: &Labels) -> Subject {
         let (group, version) = self.api_version.split_once('/').unwrap_or(("", &self.api_version));
         let map = |name: &str| entries(&strings(&self.kept["metadata"][name]));
@@ -294,7 +293,7 @@ fn shape(api_version: &str, kind: &str) -> Option<&'static KindFields> {
     rules::fields::shapes().iter().find(|shape| shape.group == group && shape.name == kind)
 }
 
-/// The fields of `metadata` that no object has. The schema of a CRD says nothing of them.
+/// The unknown fields of `metadata`, which the schema of a CRD doesn't check.
 fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<Vec<structural::Step>> {
     let Some(shape) = shape(api_version, kind) else { return Vec::new() };
     let names = metadata.as_object().into_iter().flat_map(|metadata| metadata.keys());
@@ -302,7 +301,7 @@ fn unknown_of_metadata(api_version: &str, kind: &str, metadata: &Value) -> Vec<V
     paths.filter(|path| rules::fields::why_unknown(&steps(path), shape).is_some()).collect()
 }
 
-/// A path as the fields of kinds are found by it.
+/// A path in the form that finds the fields of kinds.
 fn steps(path: &[structural::Step]) -> Vec<evaluator::Step> {
     let step = |step: &structural::Step| match step {
         structural::Step::Field(name) => evaluator::Step::Field(name.clone()),

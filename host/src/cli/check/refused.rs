@@ -1,4 +1,4 @@
-//! Rules and plugins of the files that can't be used.
+//! Reports rules and plugins of the files that can't be used.
 
 use super::{
     finding::{Finding, Severity},
@@ -15,7 +15,7 @@ use pointsman_core::{
 };
 use std::{slice, sync::Arc};
 
-/// Tells why something can't be used, at the object that brings it.
+/// Reports why a rule or plugin can't be used, on its object.
 pub(super) fn report_refused(refused: &Refused<'_>, objects: &mut [Object]) {
     let place = match refused {
         Refused::Rule { rule, .. } => &rule.place,
@@ -23,7 +23,7 @@ pub(super) fn report_refused(refused: &Refused<'_>, objects: &mut [Object]) {
     };
     let Some(object) = objects.iter_mut().find(|object| same(&object.place, place)) else { return };
     let findings = match refused {
-        // The schema has told it already, where it tells anything.
+        // The schema check has already reported it.
         Refused::Rule { error: RuleError::Spec(_), .. } if object.is_bad() => Vec::new(),
         Refused::Rule { error, .. } | Refused::Plugin { refusal: PluginRefusal::Conditions(error), .. } => wrong_fields(object, error),
         Refused::Plugin { refusal: PluginRefusal::Message(why), .. } => vec![of_object(object, format!("it can't be loaded: {why}"))],
@@ -39,7 +39,7 @@ fn of_object(object: &Object, message: String) -> Finding {
     Finding::new(Severity::Error, &object.place, &object.named, String::new(), message)
 }
 
-/// What is wrong with which field, in the words in which each entry point says it, and in which line.
+/// The invalid fields with their lines, in the same words as at the other entry points.
 fn wrong_fields(object: &Object, error: &RuleError) -> Vec<Finding> {
     let flaws = match error {
         RuleError::Spec(flaw) => slice::from_ref(flaw),

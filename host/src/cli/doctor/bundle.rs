@@ -1,4 +1,4 @@
-//! What a support case needs, in one archive, without Secrets.
+//! The data for a support case in one archive, without Secrets.
 
 use super::{Installation, Line, hosts::Deployed};
 use crate::{cli::output::columns, problem::sentence};
@@ -30,16 +30,16 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// Objects of a kind.
+/// The maximum number of objects per kind.
 const MOST_OBJECTS: u32 = 1000;
 
-/// Bytes of one pod's log, from its end.
+/// The maximum size of a pod's log, from its end.
 const LOG_BYTES: u64 = 5 << 20;
 
-/// Bytes of one text in a ConfigMap: longer ones are plugins.
+/// The maximum size of a text in a ConfigMap: longer ones are plugins.
 const LONGEST_TEXT: usize = 64 << 10;
 
-/// What stands in the place of what may be secret.
+/// The replacement for values that may be secret.
 const LEFT_OUT: &str = "(left out by pointsman doctor)";
 
 /// Parts of the names of variables whose values may be secret.
@@ -48,18 +48,18 @@ const SECRET_NAMES: [&str; 6] = ["TOKEN", "SECRET", "PASSWORD", "PASSWD", "KEY",
 /// Annotations that repeat an object's spec as a text.
 const COPIES: [&str; 2] = ["kubectl.kubernetes.io/last-applied-configuration", "ome.io/last-applied-configuration"];
 
-/// What was gathered.
+/// The gathered files.
 struct Bundle<'a> {
     installation: &'a Installation,
     files: Vec<(String, Vec<u8>)>,
-    /// What couldn't be had, and why.
+    /// The data that couldn't be read, with the reasons.
     missing: Vec<String>,
 }
 
-/// Writes the archive, and lists what is in it.
+/// Writes the archive, and lists its content.
 pub(super) async fn write(installation: &Installation, deployed: Option<&Deployed>, findings: &[Line], file: &Path) -> Result<String> {
     let context = || format!("--bundle {}", file.display());
-    // First, so that nothing is gathered for a place that can't be written to. Only its owner may read it.
+    // First, so that nothing is gathered if the file can't be written. Only its owner may read it.
     let archive = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file).with_context(context)?;
     let mut bundle = Bundle { installation, files: Vec::new(), missing: Vec::new() };
     bundle.gather(deployed, findings).await;
@@ -102,7 +102,7 @@ impl Bundle<'_> {
         self.list("host/pods.json", &Api::<Pod>::namespaced(client.clone(), namespace)).await;
         self.list("host/leases.json", &Api::<Lease>::namespaced(client.clone(), namespace)).await;
         self.list("host/events.json", &Api::<Event>::namespaced(client.clone(), namespace)).await;
-        // What decides, and what each set would change, are ConfigMaps.
+        // The record of the active set and the reports of sets are ConfigMaps.
         self.list("host/configmaps.json", &Api::<ConfigMap>::namespaced(client.clone(), namespace)).await;
 
         for kind in KINDS {
@@ -121,7 +121,7 @@ impl Bundle<'_> {
         }
     }
 
-    /// What there is of something, or a note.
+    /// The result of a read, or a note on its failure.
     fn had<T>(&mut self, what: &str, result: kube::Result<T>) -> Option<T> {
         result.map_err(|error| self.missing.push(format!("{what}: {}", sentence(&error)))).ok()
     }
@@ -167,7 +167,7 @@ impl Bundle<'_> {
     }
 }
 
-/// Leaves out what may be secret, and what is long.
+/// Removes values that may be secret, and long texts.
 fn without_secrets(value: &mut Value) {
     match value {
         Value::Object(object) => {

@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions: ours, and those of neighbours.
+//! The CustomResourceDefinitions: ours, and others'.
 
 use super::{Checked, Finding, Installation};
 use crate::{
@@ -35,7 +35,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
                 let message = format!("{name} was not installed by Pointsman, and {comparison}");
                 findings.push(Finding::wrong(message, "install a version that docs/crds.md lists"));
             }
-            // Nobody else has this group, so whoever installed it did so from our files.
+            // No other project has this group, so the CRD was installed from our files.
             Outcome::Foreign(comparison) if !comparison.compatible() && crd.spec.group == POLICY_PLUGIN.group => {
                 let message = format!("{name} is that of another version of Pointsman, and {comparison}");
                 findings.push(Finding::wrong(message, "run `kubectl apply --server-side -k crds`"));
@@ -51,7 +51,7 @@ pub(super) async fn ours(installation: &Installation) -> Checked<CrdError> {
     Ok(findings)
 }
 
-/// Each neighbour whose kinds the cluster lacks.
+/// The other projects whose kinds the cluster lacks.
 pub(super) fn neighbours(installation: &Installation) -> Vec<Finding> {
     let is_ours =
         |group: &str, plural: &str| KINDS.iter().map(|kind| (kind.resource)()).any(|ours| ours.group == group && ours.plural == plural);

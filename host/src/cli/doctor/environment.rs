@@ -1,4 +1,4 @@
-//! What the hosts' flags name in the cluster: the Gateway that services are reached through, and Prometheus.
+//! The objects in the cluster that the hosts' flags name: the Gateway that exposes services, and Prometheus.
 
 use super::{Checked, Finding, Installation, hosts::Deployed, webhook::ready_endpoints};
 use kube::{
@@ -7,7 +7,7 @@ use kube::{
 };
 use pointsman_core::resource::GATEWAY;
 
-/// Prometheus' operator finds hosts by it.
+/// The kind with which Prometheus' operator finds hosts.
 const SERVICE_MONITOR: (&str, &str) = ("monitoring.coreos.com", "servicemonitors");
 
 pub(super) async fn gateway(installation: &Installation, deployed: Option<&Deployed>) -> Checked {
@@ -61,7 +61,7 @@ pub(super) async fn prometheus(installation: &Installation, deployed: Option<&De
     let Some(url) = deployed.and_then(|deployed| deployed.flag("--prometheus")) else { return Ok(findings) };
     let host = url.parse::<http::Uri>().ok().and_then(|url| url.host().map(str::to_owned)).unwrap_or_default();
     let mut parts = host.split('.');
-    // Others are outside of the cluster, or it is known only there where they are.
+    // Other addresses are outside of the cluster, or can be resolved only there.
     if let (Some(name), Some(namespace), Some("svc")) = (parts.next(), parts.next(), parts.next()) {
         findings.push(match ready_endpoints(&installation.client, namespace, name).await? {
             0 => Finding::wrong(

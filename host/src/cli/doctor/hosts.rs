@@ -1,4 +1,4 @@
-//! The host's namespace, its pods, and who leads.
+//! The host's namespace, its pods, and the leader.
 
 use super::{Checked, Finding, Installation};
 use crate::permissions::{ACCOUNT, WEBHOOK_SECRET};
@@ -31,7 +31,7 @@ pub(super) async fn namespace(installation: &Installation) -> Checked {
 pub(super) struct Deployed {
     deployment: Option<Deployment>,
     pods: Vec<Pod>,
-    /// What it mounts and isn't there, as a kind and a name.
+    /// The missing objects that its pods mount, as kind and name.
     absent: Vec<String>,
 }
 
@@ -64,7 +64,7 @@ impl Deployed {
         containers.map(|container| container.args.clone().unwrap_or_default()).collect()
     }
 
-    /// What each pod is set to: its arguments, and the variables that its manifest gives a value.
+    /// The settings of each pod: its arguments, and the variables with a value in its manifest.
     fn settings(&self) -> BTreeSet<(Vec<String>, BTreeMap<String, String>)> {
         let containers = self.pods.iter().filter_map(|pod| pod.spec.as_ref()?.containers.first());
         let variables = |container: &Container| {
@@ -74,7 +74,7 @@ impl Deployed {
         containers.map(|container| (container.args.clone().unwrap_or_default(), variables(container))).collect()
     }
 
-    /// Whether a host runs with a flag. Hosts outside of the cluster aren't seen.
+    /// Whether a host runs with a flag. Hosts outside of the cluster aren't known.
     pub(super) fn has_flag(&self, flag: &str) -> Option<bool> {
         self.deployment.as_ref()?;
         let is_flag = |argument: &String| argument == flag || argument.strip_prefix(flag).is_some_and(|rest| rest.starts_with('='));
@@ -86,7 +86,7 @@ impl Deployed {
         self.arguments().iter().flatten().find_map(|argument| Some(argument.strip_prefix(flag)?.strip_prefix('=')?.to_owned()))
     }
 
-    /// The Secret with the webhook's certificate: one that is mounted, or the host's own.
+    /// The Secret with the webhook's certificate: a mounted one, or the host's own.
     pub(super) fn webhook_secret(&self) -> &str {
         let spec = self.deployment.as_ref().and_then(|deployment| deployment.spec.as_ref()?.template.spec.as_ref());
         let mut secrets = spec.and_then(|spec| spec.volumes.as_ref()).into_iter().flatten().filter_map(|volume| volume.secret.as_ref());

@@ -1,4 +1,4 @@
-//! `pointsman doctor`: what is wrong with an installation, and what to do. It only reads.
+//! `pointsman doctor`: the problems of an installation, with remedies. It only reads.
 
 mod bundle;
 mod definitions;
@@ -38,7 +38,7 @@ pub(super) struct DoctorArgs {
     output: OutputArgs,
 }
 
-/// What is examined.
+/// The installation to check.
 #[allow(missing_debug_implementations)] // A Kubernetes client has none.
 struct Installation {
     client: Client,
@@ -46,22 +46,22 @@ struct Installation {
     namespace: String,
 }
 
-/// How something is.
+/// The state of a checked item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
     Ok,
-    /// It may be meant.
+    /// It may be intended.
     Note,
     Wrong,
 }
 
-/// What a check has found.
+/// A finding of a check.
 #[derive(Debug, Serialize)]
 struct Finding {
     state: State,
     message: String,
-    /// What to do.
+    /// The remedy.
     #[serde(skip_serializing_if = "Option::is_none")]
     remedy: Option<String>,
 }
@@ -88,7 +88,7 @@ struct Line {
     finding: Finding,
 }
 
-/// The findings of a check, or why it can't be made.
+/// The findings of a check, or why it failed.
 type Checked<E = kube::Error> = Result<Vec<Finding>, E>;
 
 fn unread(error: &(dyn Error + 'static)) -> Vec<Finding> {

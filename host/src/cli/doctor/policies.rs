@@ -1,4 +1,4 @@
-//! What decides: the active set, what waits, and what can't be used.
+//! The policies: the active set, candidates, and policies that can't be used.
 
 use super::{Checked, Finding, Installation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -12,7 +12,7 @@ use pointsman_crds::policy::{
 
 pub(super) async fn check(installation: &Installation) -> Checked {
     if !installation.served.serves_any_version(POLICY_SET.group, POLICY_SET.plural) {
-        // The check of the CRDs tells it.
+        // The check of the CRDs reports it.
         return Ok(Vec::new());
     }
     let (client, all) = (&installation.client, ListParams::default());

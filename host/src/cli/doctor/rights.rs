@@ -1,4 +1,4 @@
-//! The rights of the ServiceAccount that hosts run as, as the API server grants them.
+//! The rights of the hosts' ServiceAccount, as the API server evaluates them.
 
 use super::{Checked, Finding, Installation, hosts::Deployed};
 use crate::permissions::{ACCOUNT, BASE, BESIDE_NAMESPACES, EXTERNAL_METRICS, Feature, IN_NAMESPACE, features};
@@ -9,10 +9,10 @@ use k8s_openapi::api::authorization::v1::{
 use kube::{Api, api::PostParams};
 use serde_json::Value;
 
-/// How many questions are asked at once.
+/// The maximum number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// Of a host that serves these namespaces only, or all if there are none.
+/// Checks a host that serves only these namespaces, or all if there are none.
 pub(super) async fn check(installation: &Installation, deployed: Option<&Deployed>, namespaces: &[String]) -> Checked {
     let asking = Asking::choose(installation).await?;
     let mut findings = Vec::new();
@@ -23,7 +23,7 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
         let refused: Vec<ResourceAttributes> =
             answers.buffer_unordered(AT_ONCE).try_filter_map(async |right| Ok(right)).try_collect().await?;
         let Feature { name, .. } = feature;
-        // What the webhook needs is in none of them.
+        // The webhook's rights aren't in any of them.
         let remedy = if namespaces.is_empty() || feature.in_namespace().is_empty() {
             format!("apply deploy/roles/{name}")
         } else {
@@ -48,8 +48,8 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
     Ok(findings)
 }
 
-/// Whether the cluster has what a feature is for, and hosts the flag that it takes. Of the external metrics API's rights hosts have some for other
-/// reasons.
+/// Whether the cluster has the kinds of a feature, or the hosts have its flag. Hosts have some of the external metrics API's rights for
+/// other reasons.
 fn is_needed(installation: &Installation, deployed: Option<&Deployed>, feature: &Feature) -> bool {
     if feature.name == EXTERNAL_METRICS {
         return deployed.and_then(|deployed| deployed.has_flag("--external-metrics")) == Some(true);
@@ -59,7 +59,7 @@ fn is_needed(installation: &Installation, deployed: Option<&Deployed>, feature: 
     feature.name == BASE || installation.served.serves_any_version(&text("apiGroups"), &text("resources"))
 }
 
-/// Each right as the API server is asked for it. A list by name isn't asked for: only the host's own fields select it.
+/// The rights of a feature as review requests. A list by name isn't requested: only the host's own field selector limits it.
 fn attributes(feature: &Feature, home: &str, namespaces: &[String]) -> Vec<ResourceAttributes> {
     let within = |namespace: &str| Some(namespace.to_owned());
     let granted: Vec<(Vec<Value>, Option<String>)> = if namespaces.is_empty() {
@@ -105,11 +105,11 @@ fn text(right: &ResourceAttributes) -> String {
     format!("{} {}{subresource}{group}{place}", part(&right.verb), part(&right.resource))
 }
 
-/// Whose rights are asked for.
+/// The account whose rights are reviewed.
 enum Asking<'a> {
-    /// Those of the ServiceAccount.
+    /// The ServiceAccount.
     Account(&'a Installation),
-    /// Those of the user, who may not ask for others': the host itself, if it runs there.
+    /// The user, who may not review others' rights. It is the host itself if the command runs there.
     User(&'a Installation),
 }
 

@@ -1,4 +1,4 @@
-//! The scheduler with the extender: its pods, its version, and pods that wait for it where it isn't installed.
+//! The scheduler with the extender: its pods, its version, and pods that wait for it if it isn't installed.
 
 use super::{Checked, Finding, Installation, hosts::Deployed, unread};
 use crate::{
@@ -20,10 +20,10 @@ const NAME: &str = SCHEDULER_ACCOUNT;
 /// The container of the scheduler in its pods.
 const SCHEDULER: &str = "scheduler";
 
-/// How old a pod is at least that a scheduler would have looked at, in seconds.
+/// The minimum age of a pod that a scheduler would have handled, in seconds.
 const NEW_SECONDS: i64 = 10;
 
-/// How many pods a message names.
+/// The maximum number of pods in a message.
 const MAX_NAMES: usize = 3;
 
 pub(super) async fn check(installation: &Installation, hosts: Option<&Deployed>) -> Checked {
@@ -42,7 +42,7 @@ pub(super) async fn check(installation: &Installation, hosts: Option<&Deployed>)
     Ok(findings)
 }
 
-/// Without the Deployment, whether pods wait for it. A scheduler of the same name may run elsewhere, but it would have looked at them.
+/// Without the Deployment, reports whether pods wait for it. A scheduler of this name may run elsewhere, but it would have handled them.
 async fn missing(installation: &Installation, hosts: Option<&Deployed>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if hosts.and_then(|hosts| hosts.flag("--pod-scheduler")).is_some_and(|name| name == PROFILE) {
@@ -63,13 +63,13 @@ async fn missing(installation: &Installation, hosts: Option<&Deployed>) -> Vec<F
     findings
 }
 
-/// Pods without a node that no scheduler has looked at: each one that does sets the condition `PodScheduled`.
+/// Pods without a node that no scheduler has handled: every scheduler sets the condition `PodScheduled`.
 fn waiting(pods: &[Pod]) -> Option<Finding> {
     let is_seen = |pod: &Pod| {
         let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
         conditions.into_iter().flatten().any(|condition| condition.type_ == "PodScheduled")
     };
-    // One that somebody has just created may be looked at in a moment.
+    // A pod that was just created may be handled in a moment.
     let is_new = |pod: &Pod| {
         pod.metadata.creation_timestamp.as_ref().is_some_and(|created| Timestamp::now().duration_since(created.0).as_secs() < NEW_SECONDS)
     };
@@ -110,7 +110,7 @@ fn replicas(deployment: &Deployment, pods: &[Pod], namespace: &str) -> Finding {
     )
 }
 
-/// What is wrong with the extender of a pod. The scheduler beside it doesn't wait for it.
+/// The problem with a pod's extender. The scheduler in the same pod doesn't wait for it.
 fn extender(pod: &Pod, namespace: &str) -> Option<Finding> {
     let status = container(pod, EXTENDER)?;
     let name = pod.name_any();
@@ -148,7 +148,7 @@ fn scheduler_image(deployment: &Deployment) -> Option<&str> {
     containers.iter().find(|container| container.name == SCHEDULER)?.image.as_deref()
 }
 
-/// How the version of the kube-scheduler stands to the cluster's, of which the API server reports the minor version.
+/// Compares the minor version of the kube-scheduler with the cluster's.
 fn version(image: &str, cluster: &str) -> Finding {
     let (Some(own), Some(cluster)) = (minor_version(image), leading_number(cluster)) else {
         let message = format!("the version of the kube-scheduler can't be compared with the cluster's (its image is {image})");
@@ -158,7 +158,7 @@ fn version(image: &str, cluster: &str) -> Finding {
     let remedy = format!("set its image to the one of 1.{cluster} (scheduler.image of the chart, images of a kustomization)");
     match own.abs_diff(cluster) {
         0 => Finding::ok(format!("the kube-scheduler is of the cluster's minor version, 1.{cluster}")),
-        // As while the cluster is upgraded.
+        // As during an upgrade of the cluster.
         1 => Finding::note(message, remedy),
         _ => Finding::wrong(message, remedy),
     }
@@ -171,7 +171,7 @@ fn minor_version(image: &str) -> Option<u32> {
     leading_number(tag.strip_prefix('v').unwrap_or(tag).strip_prefix("1.")?)
 }
 
-/// The number that a text begins with: clouds report minor versions such as 36+.
+/// The leading number of a text: clouds report minor versions such as 36+.
 fn leading_number(text: &str) -> Option<u32> {
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok()

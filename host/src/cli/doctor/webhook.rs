@@ -1,4 +1,4 @@
-//! The admission webhook: its configurations, who answers, and the CAs that the API server trusts.
+//! The admission webhook: its configurations, its ready pods, and the CAs that the API server trusts.
 
 use super::{Checked, Finding, Installation, hosts::Deployed, unread};
 use crate::{
@@ -71,7 +71,7 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
     Ok(findings)
 }
 
-/// How many pods are ready behind a Service.
+/// The number of ready pods behind a Service.
 pub(super) async fn ready_endpoints(client: &Client, namespace: &str, name: &str) -> kube::Result<usize> {
     let slices = Api::<EndpointSlice>::namespaced(client.clone(), namespace);
     let slices = slices.list(&ListParams::default().labels(&format!("kubernetes.io/service-name={name}"))).await?.items;
@@ -82,7 +82,7 @@ pub(super) async fn ready_endpoints(client: &Client, namespace: &str, name: &str
     Ok(slices.iter().map(is_ready).sum())
 }
 
-/// How long the certificate is valid, and whether the API server trusts it.
+/// Checks the validity of the certificate, and whether the API server trusts it.
 async fn certificate(installation: &Installation, name: &str, clients: &[(String, WebhookClientConfig)]) -> Vec<Finding> {
     const RENEWAL: &str = "the leader renews its own certificate 30 days before its end, and its log has the reason if it can't; with cert-manager, check the Certificate";
     let secret = match Api::<Secret>::namespaced(installation.client.clone(), &installation.namespace).get_opt(name).await {

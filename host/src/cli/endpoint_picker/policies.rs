@@ -52,7 +52,7 @@ fn deadline(text: &str) -> Result<Duration, String> {
 }
 
 impl PolicyArgs {
-    /// What decides from the beginning, and what loads it.
+    /// The initial policies, and their loader.
     pub(super) fn load(&self, config: &PickerConfig, cache: &CacheArgs) -> Result<(Policies, Arc<Loader>)> {
         let engines = Engines::with_clock(SLOTS, TICK).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
         let loader = Loader::new(Arc::new(engines), cache.compilers()?).with_hot_deadline(self.policy_deadline);
@@ -61,13 +61,13 @@ impl PolicyArgs {
         let prefill = config.profiles.prefill().map(scorers).transpose().context("loading the default policy")?;
         let custom = match &self.policy {
             None => None,
-            // An error that is there from the beginning is better found before anybody is answered.
+            // It is better to find an initial error before any request is served.
             Some(file) => Some(Arc::new(custom::load(&loader, file, self.policy_config.as_deref()).map_err(|error| anyhow!(error))?)),
         };
         Ok((Policies { custom, set: None, primary, prefill }, Arc::new(loader)))
     }
 
-    /// Has pools decided by what policies become. Those of ConfigMaps are in this namespace.
+    /// Updates the pools' policies. ConfigMaps are in this namespace.
     pub(super) fn follow(
         self,
         client: &Client,

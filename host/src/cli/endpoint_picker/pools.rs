@@ -1,4 +1,4 @@
-//! Which pools a picker serves, and what runs for each.
+//! The pools that a picker serves, and the tasks for each.
 
 use crate::{
     cli::gateway::Tasks,
@@ -21,13 +21,13 @@ use pointsman_picker::config::PickerConfig;
 use std::{collections::BTreeSet, str::FromStr, sync::Arc, time::Duration};
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-/// How many pools a process serves.
+/// The maximum number of pools per process.
 const MAX_POOLS: usize = 64;
 
-/// How often what is remembered of prefixes is fitted to the engines.
+/// The interval at which remembered prefixes are adjusted to the engines' caches.
 const TUNE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// How long the name of an object may be.
+/// The maximum length of an object's name.
 const MAX_NAME_BYTES: usize = 253;
 
 #[derive(Args, Debug)]
@@ -48,7 +48,7 @@ pub(super) struct PoolArgs {
     pools: Vec<PoolPort>,
 }
 
-/// A pool, and the port where proxies ask about it.
+/// A pool, and the port for its proxies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PoolPort {
     namespace: Option<String>,
@@ -80,12 +80,12 @@ fn is_name(name: &str) -> bool {
 }
 
 impl PoolArgs {
-    /// The namespace of what isn't named with one.
+    /// The namespace of objects that are specified without one.
     pub(super) fn namespace(&self) -> &str {
         &self.pool_namespace
     }
 
-    /// The pools with their ports. `--pool-name` alone has this port.
+    /// The pools with their ports. A pool of `--pool-name` gets `grpc_port`.
     pub(super) fn pools(&self, grpc_port: u16) -> Result<Vec<PoolOnPort>> {
         let named = |namespace: Option<&String>, name: &str| PoolName {
             group: self.pool_group.unwrap_or_default(),
@@ -105,7 +105,7 @@ impl PoolArgs {
             if !names.insert(name.to_string()) {
                 bail!("--pool: {name} is specified twice: remove one");
             }
-            // 0 is any port that is free.
+            // 0 means any free port.
             if *port != 0 && !ports.insert(*port) {
                 bail!("--pool: the port {port} is specified twice: each pool needs its own port, because proxies don't specify the pool");
             }
@@ -115,7 +115,7 @@ impl PoolArgs {
         Ok(pools)
     }
 
-    /// What probes are answered by.
+    /// The readiness of the pools, for probes.
     pub(super) fn probes(&self, pools: &[ServedPool]) -> Probes {
         match pools {
             [served] if self.pool_name.is_some() => Probes::One(Arc::clone(&served.pool)),
@@ -124,26 +124,26 @@ impl PoolArgs {
     }
 }
 
-/// A pool, and where proxies ask about it.
+/// A pool, and the port for its proxies.
 #[derive(Debug)]
 pub(super) struct PoolOnPort {
     name: PoolName,
     port: u16,
-    /// The flag that sets the port.
+    /// The flag that specifies the port.
     flag: String,
 }
 
-/// A pool that is served.
+/// A served pool.
 #[derive(Debug)]
 pub(super) struct ServedPool {
     pub(super) pool: Arc<Pool>,
-    /// Where proxies ask about it.
+    /// The port for its proxies.
     pub(super) port: u16,
-    /// The flag that sets the port.
+    /// The flag that specifies the port.
     pub(super) flag: String,
 }
 
-/// What all pools have in common.
+/// The parts that all pools share.
 #[derive(Debug)]
 pub(super) struct SharedParts {
     pub(super) config: PickerConfig,
@@ -155,15 +155,15 @@ pub(super) struct SharedParts {
 }
 
 impl SharedParts {
-    /// Starts what runs for each pool.
+    /// Starts the tasks of all pools.
     pub(super) fn start_all(&self, pools: Vec<PoolOnPort>, client: &Client, tasks: &mut Tasks) -> Result<Vec<ServedPool>> {
-        // Reading metrics goes on all the time: requests don't wait for it on their threads.
+        // Metrics are read continuously, and requests shouldn't wait for that on their threads.
         let readers = Threads::start("metrics").context("starting the threads that read metrics")?;
         let start = |PoolOnPort { name, port, flag }| Ok(ServedPool { pool: self.start(name, client, &readers, tasks)?, port, flag });
         pools.into_iter().map(start).collect()
     }
 
-    /// Makes a pool, and starts its watches and whatever else runs beside its requests.
+    /// Creates a pool, and starts its watches and other tasks.
     fn start(&self, name: PoolName, client: &Client, readers: &Threads, tasks: &mut Tasks) -> Result<Arc<Pool>> {
         let Self { config, policies, counts, decisions, tracer, clock } = self;
         let view = Arc::new(PoolView::new(&name));

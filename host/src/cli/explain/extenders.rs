@@ -1,4 +1,4 @@
-//! Scheduler extenders that are asked what they have recorded: at the addresses of a flag, or those in a namespace of the cluster.
+//! Queries scheduler extenders for their records: at the addresses of a flag, or in a namespace of the cluster.
 
 use super::remote;
 use crate::{
@@ -14,21 +14,21 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use pointsman_sandbox::text::printable_line;
 use serde_json::Value;
 
-/// The name of the extender's port, and the port where the manifest doesn't say it.
+/// The name of the extender's port, and its number if the manifest has none.
 const PORT_NAME: &str = "http";
 const PORT: i32 = 8080;
 
-/// An extender that can be asked.
+/// An extender to query.
 pub(in crate::cli) struct ExtenderSource {
     client: Client,
-    /// What comes before the path of its endpoint.
+    /// The prefix of its endpoint's path.
     prefix: String,
-    /// What messages call it.
+    /// Its name in messages.
     pub(super) name: String,
 }
 
 impl ExtenderSource {
-    /// Those at the addresses of --extender.
+    /// The extenders at the addresses of --extender.
     pub(in crate::cli) fn at(addresses: &[String]) -> Result<Vec<Self>> {
         let source = |address: &String| -> Result<Self> {
             let client = remote::client("--extender", address)?;
@@ -37,7 +37,7 @@ impl ExtenderSource {
         addresses.iter().map(source).collect()
     }
 
-    /// Those in a namespace of the cluster, which its API server asks.
+    /// The extenders in a namespace of the cluster, through its API server.
     pub(super) async fn find(client: Client, namespace: &str) -> Result<Vec<Self>> {
         let selected = ListParams::default().labels(SCHEDULER_PODS);
         let pods = Api::<Pod>::namespaced(client.clone(), namespace).list(&selected).await;
@@ -58,7 +58,7 @@ impl ExtenderSource {
         Ok(sources)
     }
 
-    /// Its answer to a query, parameter by parameter.
+    /// Its response to a query with these parameters.
     pub(super) async fn ask(&self, query: &[(&str, &str)]) -> Result<PlacementsAnswer> {
         let answer = remote::ask(&self.client, &self.target(query), MAX_ANSWER_BYTES, &self.name).await?;
         if answer.status() != StatusCode::OK {
@@ -79,7 +79,7 @@ impl ExtenderSource {
     }
 }
 
-/// What extenders answer. One that doesn't answer is reported on stderr, as long as another one answers: it may belong to a pod that ends.
+/// The extenders' responses. One that doesn't respond is reported on stderr if another one responds: its pod may be terminating.
 pub(in crate::cli) async fn ask_all<'s>(
     sources: &'s [ExtenderSource],
     query: &[(&str, &str)],
@@ -100,7 +100,7 @@ pub(in crate::cli) async fn ask_all<'s>(
     Ok(answers)
 }
 
-/// An error and its causes, in a sentence.
+/// An error and its causes, as a sentence.
 pub(super) fn failure(error: &Error) -> String {
     sentence(error.as_ref())
 }

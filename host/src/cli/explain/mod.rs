@@ -1,4 +1,4 @@
-//! `pointsman explain`: why a service gets what it gets, why a pod went to its node, and why a request went where it did.
+//! `pointsman explain`: explains the plan of a service, the node of a pod, and the endpoint of a request.
 
 pub(super) mod extenders;
 mod placement;
@@ -65,7 +65,7 @@ enum Other {
     Request(request::RequestArgs),
 }
 
-/// What the summary doesn't have.
+/// The details that the summary leaves out.
 const MORE: &str = "--all prints everything, --labels labels, --pod NAME one pod, --why FIELD who requested a field";
 
 pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
@@ -80,7 +80,7 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         }
         (Some(name), _) => return pod::run(name, None, view, extender).await,
         (None, Some((subject, name))) => return pod::run(name, Some(subject), view, extender).await,
-        // clap doesn't require what conflicts with another flag that is there.
+        // clap doesn't enforce a requirement that conflicts with another given flag.
         (None, None) if part.pod.is_some() => {
             bail!("--pod is for subjects in a cluster: specify KIND/NAME of the pod's subject")
         }
@@ -124,7 +124,7 @@ fn explained(offline: &Offline, plans: &[Planned], part: &PartArgs, output: Outp
     Ok(lines.join("\n"))
 }
 
-/// Who asked for the fields at a path, of the subjects that have it.
+/// Who requested the fields at a path, for the subjects that have it.
 fn fields(offline: &Offline, plans: &[Planned], path: &FieldPath, output: Output) -> Result<String> {
     let set = offline.policies.active();
     let (mut lines, mut missing) = (Vec::new(), None);

@@ -1,4 +1,4 @@
-//! Why a pod went to its node, as the scheduler extender has recorded it.
+//! Explains the node of a pod, from the scheduler extender's records.
 
 use super::{
     super::{
@@ -14,19 +14,19 @@ use pointsman_core::placement::record::{Placement, RankedNode};
 use pointsman_sandbox::text::printable_line;
 use std::{collections::BTreeMap, fmt::Write as _};
 
-/// How many of the best nodes are explained, beside the chosen one.
+/// The number of best nodes that are explained, in addition to the chosen one.
 const EXPLAINED: usize = 3;
 
-/// How many nodes the table has, and how many names a sentence.
+/// The maximum number of nodes in the table, and of names in a sentence.
 const MAX_ROWS: usize = 20;
 const MAX_NAMES: usize = 5;
 
-/// Why no placement is known.
+/// Why there is no placement.
 #[derive(Debug)]
 pub(super) enum NoPlacement {
-    /// No extender was found, or none answered.
+    /// No extender was found, or none responded.
     Unanswered(Error),
-    /// None has recorded one.
+    /// No extender has recorded one.
     Unrecorded(String),
 }
 
@@ -39,14 +39,14 @@ impl NoPlacement {
     }
 }
 
-/// The newest placement of a pod that an extender has recorded.
+/// The newest recorded placement of a pod.
 pub(super) async fn find(name: &str, view: &ViewArgs, extenders: &[String]) -> Result<PlacementsAnswer, NoPlacement> {
     let namespace = &view.offline.namespace;
     let sources = sources(view, extenders).await.map_err(NoPlacement::Unanswered)?;
     let pod = [("namespace", namespace.as_str()), ("name", name), ("limit", "1")];
     let answers = ask_all(&sources, &pod).await.map_err(NoPlacement::Unanswered)?;
     let names = answers.iter().map(|(source, _)| source.name.as_str()).collect::<Vec<_>>().join(", ");
-    // Of several schedulers one places pods at a time, and another may have before.
+    // One of several schedulers places pods at a time, and another one may have done so before.
     let recorded = answers.into_iter().filter_map(|(source, answer)| Some((answer.placements.first()?.at, source, answer)));
     let Some((at, source, mut answer)) = recorded.max_by_key(|(at, ..)| *at) else {
         let scope = "it places pods of subjects, and those that its settings select";
@@ -58,7 +58,7 @@ pub(super) async fn find(name: &str, view: &ViewArgs, extenders: &[String]) -> R
     let explain = nodes.iter().map(|node| ("explain", node.as_str()));
     let query: Vec<(&str, &str)> = pod.into_iter().chain(explain).collect();
     match source.ask(&query).await {
-        // What is recorded meanwhile isn't what was asked about.
+        // A newer placement isn't the one in question.
         Ok(explained) if explained.placements.first().is_some_and(|newer| newer.at == at) => answer = explained,
         Ok(_) => {}
         Err(error) => note(format!("scores aren't explained: {}", failure(&error))),
@@ -84,7 +84,7 @@ fn explained_nodes(placement: &Placement) -> Vec<String> {
     nodes
 }
 
-/// For people.
+/// The output for people.
 pub(super) fn text(answer: &PlacementsAnswer) -> String {
     let Some(placement) = answer.placements.first() else { return String::new() };
     let Placement { namespace, name, set, plugins, excluded, chosen, .. } = placement;
@@ -133,7 +133,7 @@ pub(super) fn text(answer: &PlacementsAnswer) -> String {
     text
 }
 
-/// The parts of a node's score, a line each.
+/// The parts of a node's score, one per line.
 fn reasons_of(ExplainedNode { node, plugins }: &ExplainedNode) -> String {
     let mut text = format!("\n{}\n", printable_line(node));
     for by in plugins {
@@ -153,7 +153,7 @@ fn further_nodes(number: usize) -> String {
 }
 
 fn line(text: &mut String, line: &str) {
-    // A text takes all that is written.
+    // Writing to a String can't fail.
     writeln!(text, "{line}").ok();
 }
 

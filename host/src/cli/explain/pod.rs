@@ -1,4 +1,5 @@
-//! `pointsman explain pod/NAME`, and `pointsman explain KIND/NAME --pod NAME`: the state of a pod, what makes it, and why it went to its node.
+//! `pointsman explain pod/NAME`, and `pointsman explain KIND/NAME --pod NAME`: the state of a pod, the object that creates it, and the
+//! reason for its node.
 
 use super::{
     super::{
@@ -22,11 +23,11 @@ pub(super) fn parse(subject: &str) -> Option<&str> {
     Some(name).filter(|name| is_pod && !name.is_empty() && !name.contains('/'))
 }
 
-/// Explains a pod: of a subject that is named, or of whichever it belongs to.
+/// Explains a pod of the given subject, or of its own.
 pub(super) async fn run(name: &str, subject: Option<&str>, view: &ViewArgs, extenders: &[String]) -> Result<ExitCode> {
     let subject = subject.map(parse_subject).transpose()?;
     let placed = match placement::find(name, view, extenders).await {
-        // Whoever names an extender asks about the node.
+        // With --extender, the node is in question.
         Err(NoPlacement::Unanswered(error)) if !extenders.is_empty() => return Err(error),
         placed => placed,
     };
@@ -52,7 +53,7 @@ pub(super) async fn run(name: &str, subject: Option<&str>, view: &ViewArgs, exte
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the plan of the pod's subject says of it; nothing for one that belongs to no subject.
+/// The plan of the pod's subject for it; none if it belongs to no subject.
 async fn planned(name: &str, wanted: Option<(&'static Resource, &str)>, view: &ViewArgs) -> Result<Option<String>> {
     let namespace = &view.offline.namespace;
     let pods: Api<Pod> = Api::namespaced(view.cluster.connect().await?, namespace);

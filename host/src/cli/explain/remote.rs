@@ -1,4 +1,4 @@
-//! What a process of ours has recorded of its decisions: its answer, or a file with one.
+//! Reads the recorded decisions of another Pointsman process: from its response, or from a file with one.
 
 use crate::outbound;
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,7 +13,7 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How long it may take to answer.
+/// The timeout of a response.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A client for the address of a flag.
@@ -25,7 +25,7 @@ pub(super) fn client(flag: &str, address: &str) -> Result<Client> {
     outbound::client(&server).with_context(|| format!("{flag} {address}"))
 }
 
-/// Its answer, whatever the status. `name` is what errors call it.
+/// The response, regardless of its status. `name` is the process's name in errors.
 pub(super) async fn ask(client: &Client, target: &str, max_bytes: usize, name: &str) -> Result<Response<Bytes>> {
     let request = Request::get(target).body(Bytes::new())?;
     let answer = timeout(ANSWER_TIMEOUT, outbound::send(client, request, max_bytes)).await;
@@ -33,7 +33,7 @@ pub(super) async fn ask(client: &Client, target: &str, max_bytes: usize, name: &
     answer.map_err(|error| anyhow!("{name} doesn't answer: {error}"))
 }
 
-/// What a file has, or standard input for `-`.
+/// The content of a file, or standard input for `-`.
 pub(in crate::cli) fn read_file(file: &Path) -> Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Models at their sources, read in ranges.
+//! Reads models at their sources, in ranges.
 
 use crate::problem::sentence;
 use anyhow::{Context, Result, bail};
@@ -12,7 +12,7 @@ use std::{
 };
 use tokio::{runtime::Handle, task::spawn_blocking};
 
-/// The largest entry of a Secret.
+/// The maximum size of a Secret's entry.
 const MAX_ENTRY: u64 = 1 << 20;
 
 /// Access to a source
@@ -36,7 +36,7 @@ fn parameter(text: &str) -> Result<(String, String), String> {
         .ok_or_else(|| "expected NAME=VALUE, such as region=eu-west-1".to_owned())
 }
 
-/// What the files at a source say.
+/// The facts in the files at a source.
 pub(super) async fn inspect(uri: &str, args: &AccessArgs) -> Result<ModelFacts> {
     let secret = args.secret.as_deref().map(entries).transpose()?.unwrap_or_default();
     let access = Access::new(args.parameters.iter().cloned(), secret);
@@ -47,7 +47,7 @@ pub(super) async fn inspect(uri: &str, args: &AccessArgs) -> Result<ModelFacts> 
     Ok(spawn_blocking(move || pointsman_model::inspect(&files)).await.context("reading the model")??)
 }
 
-/// The files of a folder as a Secret is mounted: links are followed, and hidden files left out.
+/// The files of a folder in the form of a mounted Secret: links are followed, and hidden files ignored.
 fn entries(folder: &Path) -> Result<Vec<(String, String)>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("--secret {}", folder.display()))? {

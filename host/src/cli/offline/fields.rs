@@ -1,4 +1,4 @@
-//! Which field of an object its kind doesn't take, and where it stands. Looked for only once something is wrong.
+//! Finds the invalid field of an object, and its line. Only runs after an error.
 
 use super::files::SourceLocation;
 use crate::cli::yaml::as_written;
@@ -11,12 +11,12 @@ use serde_json::Value;
 use serde_saphyr::Spanned;
 use std::fmt;
 
-/// Why an object can't be taken.
+/// Why an object is invalid.
 #[derive(Debug, thiserror::Error)]
 #[error("{place}: {}{message}", before(.field))]
 pub(in crate::cli) struct InvalidObject {
     pub(in crate::cli) place: SourceLocation,
-    /// The field that is meant, as people write it; empty for the whole object.
+    /// The field in its usual notation; empty for the whole object.
     pub(in crate::cli) field: String,
     pub(in crate::cli) message: String,
 }
@@ -26,13 +26,13 @@ fn before(field: &str) -> String {
 }
 
 impl InvalidObject {
-    /// Of the whole object.
+    /// An error about the whole object.
     pub(in crate::cli) fn new(place: &SourceLocation, message: String) -> Self {
         Self { place: place.clone(), field: String::new(), message }
     }
 }
 
-/// What is wrong with an object that `read` refuses: its place, the field, and what is said of it.
+/// The error for an object that `read` refuses: its place, the field, and the message.
 pub(in crate::cli) fn wrong(
     place: &SourceLocation,
     object: &Value,
@@ -43,7 +43,7 @@ pub(in crate::cli) fn wrong(
     InvalidObject { place, field, message: error.to_string() }
 }
 
-/// A part of the object at a place, as people name it, with its own place.
+/// A part of the object at a place, in the usual notation, with its own place.
 pub(in crate::cli) fn locate(place: &SourceLocation, path: &[Step]) -> (SourceLocation, String) {
     let line = line(place, path).unwrap_or(place.line);
     let mut field = String::new();
@@ -57,7 +57,7 @@ pub(in crate::cli) fn locate(place: &SourceLocation, path: &[Step]) -> (SourceLo
     (SourceLocation { line, ..place.clone() }, field)
 }
 
-/// The innermost part without which the object would be read, or something else would be wrong with it.
+/// The innermost part without which the object would be valid, or the error would be another one.
 fn culprit(object: &Value, read: fn(Value) -> serde_json::Result<Value>) -> Vec<Step> {
     let error = |object: Value| read(object).err().map(|error| error.to_string());
     let first = error(object.clone());
@@ -65,7 +65,7 @@ fn culprit(object: &Value, read: fn(Value) -> serde_json::Result<Value>) -> Vec<
         let mut without = object.clone();
         remove(&mut without, path);
         let error = error(without);
-        // That something which is needed is gone says nothing.
+        // The absence of a required field isn't such an error.
         error != first && error.is_none_or(|error| !error.starts_with("missing field"))
     };
     innermost(object, &mut Vec::new(), &helps).unwrap_or_default()
@@ -116,7 +116,7 @@ fn remove(object: &mut Value, path: &[Step]) {
     }
 }
 
-/// The line of a part of the object at a place, or of what it would be in.
+/// The line of a part of the object at a place, or of its parent.
 fn line(place: &SourceLocation, path: &[Step]) -> Option<u64> {
     let outline = || serde_saphyr::from_multiple_with_options(&place.file.text, as_written!()).unwrap_or_default();
     let documents: &Vec<Spanned<Node>> = place.file.outline.get_or_init(outline);
@@ -133,7 +133,7 @@ fn line(place: &SourceLocation, path: &[Step]) -> Option<u64> {
     Some(node.referenced.line())
 }
 
-/// The object that begins in a line: a document, or an entry of a list.
+/// The object that starts at a line: a document, or an entry of a list.
 fn standing_at(document: &Spanned<Node>, line: u64) -> Option<&Spanned<Node>> {
     let items = match &document.value {
         Node::List(items) => Some(items),
@@ -147,7 +147,7 @@ fn standing_at(document: &Spanned<Node>, line: u64) -> Option<&Spanned<Node>> {
     item.or_else(|| (document.referenced.line() == line).then_some(document))
 }
 
-/// A part of a document, of which only the place is of interest.
+/// A part of a document, of which only the place matters.
 #[derive(Debug)]
 pub(super) enum Node {
     Map(Vec<(String, Spanned<Node>)>),

@@ -1,4 +1,4 @@
-//! Files of Kubernetes objects: which there are, and the objects in them, each with its place.
+//! Files of Kubernetes objects: finds the files, and the objects in them with their places.
 
 use super::fields::Node;
 use crate::cli::yaml::{as_written, parse_error_message};
@@ -17,10 +17,10 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// How a file of objects ends, where a folder is given.
+/// The extensions of files of objects in a folder.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
-/// What standard input is called in messages.
+/// The name of standard input in messages.
 const STDIN: &str = "stdin";
 
 /// A file that was read, or standard input.
@@ -28,15 +28,15 @@ const STDIN: &str = "stdin";
 pub(in crate::cli) struct File {
     pub(in crate::cli) title: String,
     pub(in crate::cli) text: String,
-    /// What paths in it are relative to.
+    /// The folder that its paths are relative to.
     pub(in crate::cli) folder: PathBuf,
-    /// Whether it was given by name, rather than found in a folder.
+    /// Whether it was specified by name, rather than found in a folder.
     pub(in crate::cli) named: bool,
-    /// Where everything in it stands, once somebody asks.
+    /// The places of its parts, once requested.
     pub(super) outline: OnceLock<Vec<Spanned<Node>>>,
 }
 
-/// Where an object stands.
+/// The place of an object.
 #[derive(Clone, Debug)]
 pub(in crate::cli) struct SourceLocation {
     pub(in crate::cli) file: Arc<File>,
@@ -49,14 +49,14 @@ impl fmt::Display for SourceLocation {
     }
 }
 
-/// A document that is a map, or an entry of a list of them.
+/// A document that is a map, or an entry of a list of maps.
 #[derive(Debug)]
 pub(in crate::cli) struct Document {
     pub(in crate::cli) place: SourceLocation,
     pub(in crate::cli) object: Map<String, Value>,
 }
 
-/// Everything in these files and folders, in order. What is named twice is read once.
+/// All objects in these files and folders, in order. A file that is specified twice is read once.
 pub(in crate::cli) fn read(paths: &[PathBuf]) -> Result<Vec<Document>> {
     let mut documents = Vec::new();
     let mut seen = BTreeSet::new();
@@ -68,7 +68,7 @@ pub(in crate::cli) fn read(paths: &[PathBuf]) -> Result<Vec<Document>> {
     Ok(documents)
 }
 
-/// The same, but what can't be read is told, and the rest is read.
+/// Like `read`, but returns errors and continues.
 pub(in crate::cli) fn read_on(paths: &[PathBuf]) -> (Vec<Document>, Vec<Error>) {
     let (mut documents, mut problems) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
@@ -81,13 +81,13 @@ pub(in crate::cli) fn read_on(paths: &[PathBuf]) -> (Vec<Document>, Vec<Error>) 
     (documents, problems)
 }
 
-/// What a text comes from.
+/// The origin of a text.
 struct Origin {
     path: PathBuf,
     named: bool,
 }
 
-/// What a path stands for.
+/// The files of a path.
 fn sources(path: &Path) -> Result<Vec<Origin>> {
     let reading = || format!("reading {}", path.display());
     if path.as_os_str() == "-" || !fs::metadata(path).with_context(reading)?.is_dir() {
@@ -102,7 +102,7 @@ fn sources(path: &Path) -> Result<Vec<Origin>> {
 }
 
 impl Origin {
-    /// Reads it, if it wasn't read before.
+    /// Reads it, unless it was read before.
     fn read(self, seen: &mut BTreeSet<PathBuf>, documents: &mut Vec<Document>) -> Result<()> {
         let Self { path, named } = self;
         let file = if path.as_os_str() == "-" {
@@ -125,7 +125,7 @@ impl Origin {
     }
 }
 
-/// The files in a folder and those below it, by name. Links to folders aren't followed: they may go round in circles.
+/// The files in a folder and its subfolders, by name. Links to folders aren't followed, because they may form cycles.
 fn below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     let mut entries = fs::read_dir(folder)?.collect::<io::Result<Vec<_>>>()?;
     entries.sort_by_key(fs::DirEntry::file_name);
@@ -140,7 +140,7 @@ fn below(folder: &Path, files: &mut Vec<PathBuf>) -> io::Result<()> {
     Ok(())
 }
 
-/// The objects of one file. A List stands for what is in it.
+/// The objects of one file. A List is replaced by its items.
 fn parse(file: &Arc<File>, documents: &mut Vec<Document>) -> Result<()> {
     let written: Vec<Spanned<ParsedDocument>> = serde_saphyr::from_multiple_with_options(&file.text, as_written!()).map_err(|error| {
         let line = error.location().map(|at| format!(":{}", at.line())).unwrap_or_default();

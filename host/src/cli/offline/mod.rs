@@ -1,4 +1,4 @@
-//! What the controller would do, from files alone: the same world, the same policies, the same plans, and no cluster.
+//! Computes the controller's plans from files, without a cluster, with the same world and policies.
 
 pub(super) mod fields;
 pub(super) mod files;
@@ -67,7 +67,8 @@ pub struct OfflineArgs {
 }
 
 impl OfflineArgs {
-    /// The kinds that the cluster serves. llm-d's own group of InferenceObjectives is left out: it would double them for clusters without it.
+    /// The kinds that the cluster serves. llm-d's own group of InferenceObjectives is excluded: it would duplicate them for clusters
+    /// without it.
     pub(super) fn available(&self) -> BTreeSet<&'static Resource> {
         let is_usual = |resource: &&Resource| **resource != LLM_D_INFERENCE_OBJECTIVE && !self.without.contains(resource);
         ALL.iter().copied().filter(|resource| is_usual(resource)).collect()
@@ -82,15 +83,15 @@ fn neighbour(name: &str) -> Result<&'static Resource, String> {
     })
 }
 
-/// Everything that plans are made from.
+/// The inputs of plans.
 #[derive(Debug)]
 pub struct Offline {
     pub(super) world: World,
     pub(super) subjects: Vec<ObjectKey>,
     pub(super) policies: Policies,
-    /// What an administrator has set.
+    /// The administrator's settings.
     pub settings: Settings,
-    /// What people should know of the files.
+    /// Notes on the files for users.
     pub notes: Vec<String>,
     /// The objects of --nodes.
     pub(super) nodes: Vec<Document>,
@@ -101,12 +102,12 @@ pub struct Offline {
 pub struct Planned {
     /// The subject.
     pub subject: Arc<Subject>,
-    /// What is to become of it.
+    /// The plan.
     pub plan: Plan,
 }
 
 impl Offline {
-    /// Reads the files, and loads the policies that decide. Blocks while plugins are compiled.
+    /// Reads the files, and loads the active policies. Blocks while plugins are compiled.
     pub fn read(args: &OfflineArgs, loader: &Loader) -> Result<Self> {
         let mut documents = files::read(&args.files)?;
         let of_models = fill_models_in(&mut documents, &args.model_files)?;
@@ -130,7 +131,7 @@ impl Offline {
         Ok(Self { world, subjects, policies, settings: args.settings.settings(), notes, nodes })
     }
 
-    /// The plan of each subject, in order. One that is being deleted has none.
+    /// The plan of each subject, in order. A subject that is being deleted has none.
     pub fn plans(&self) -> Vec<Planned> {
         let now = Timestamp::now().as_second().unsigned_abs();
         progress::set(format!("planning {} services", self.subjects.len()));
@@ -145,7 +146,7 @@ impl Offline {
             Some(Planned { subject, plan })
         };
         let mut planned: Vec<(usize, Planned)> = thread::scope(|scope| {
-            // Each takes every so manieth: large and small services are mostly mixed.
+            // Each thread takes every n-th: large and small services are usually mixed.
             let part = |thread: usize| {
                 let keys = self.subjects.iter().enumerate().skip(thread).step_by(threads);
                 move || keys.filter_map(|(number, key)| Some((number, one(key)?))).collect::<Vec<_>>()
@@ -166,7 +167,7 @@ impl Offline {
 }
 
 impl Planned {
-    /// What keeps the subject from getting objects, in a line; none if nothing does.
+    /// Why the subject gets no objects, in a line; none if it gets them.
     pub fn held(&self) -> Option<String> {
         if self.plan.objects.is_some() {
             return None;

@@ -1,4 +1,4 @@
-//! Files of models beside the manifests: what a model's spec leaves unset is filled in from them, as in a cluster.
+//! Fills unset fields of a model's spec from the model's files, as in a cluster.
 
 use super::files::Document;
 use crate::model_facts::fill_in;
@@ -26,7 +26,7 @@ impl FromStr for ModelFolder {
     }
 }
 
-/// Fills in the models of these names. Returns what people should know of them.
+/// Fills the models of these names. Returns notes for users.
 pub(in crate::cli) fn fill_models_in(documents: &mut [Document], folders: &[ModelFolder]) -> Result<Vec<String>> {
     let mut notes = Vec::new();
     for ModelFolder { name, folder } in folders {

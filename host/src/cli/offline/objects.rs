@@ -1,4 +1,4 @@
-//! From objects in files to a world, as the watches fill it in a cluster.
+//! Converts objects in files to a world, as the watches do in a cluster.
 
 use super::{
     fields::{self, InvalidObject},
@@ -21,16 +21,16 @@ use std::{
     sync::Arc,
 };
 
-/// What names an object: apiVersion, kind, namespace, name.
+/// The identity of an object: apiVersion, kind, namespace, name.
 type Id = (String, String, String, String);
 
-/// How many letters of `generateName` the API server takes, and puts its own five behind.
+/// The number of characters of `generateName` that the API server uses before its own five.
 const GENERATED_FROM: usize = 58;
 
-/// How many unknown fields are told: each is looked for in its file.
+/// The maximum number of reported unknown fields: each is searched in its file.
 const MAX_NAMES_LISTED: usize = 10;
 
-/// What the files say.
+/// The content of the files.
 #[derive(Debug, Default)]
 pub(in crate::cli) struct OfflineObjects {
     pub(in crate::cli) world: World,
@@ -39,14 +39,14 @@ pub(in crate::cli) struct OfflineObjects {
     pub(in crate::cli) plugins: Vec<Bound>,
     pub(in crate::cli) rules: Vec<Ruled>,
     pub(in crate::cli) config_maps: HashMap<(String, String), Arc<ConfigMap>>,
-    /// How many objects of which kind say nothing to us.
+    /// The number of ignored objects per kind.
     skipped: BTreeMap<String, usize>,
-    /// Fields that no schema knows.
+    /// Fields that are in no schema.
     unknown: Vec<(SourceLocation, Vec<structural::Step>)>,
     seen: HashMap<Id, SourceLocation>,
 }
 
-/// A PolicyPlugin, with its place and the folder that its file may be in.
+/// A PolicyPlugin, with its place and the folder of its plugin file.
 #[derive(Debug)]
 pub(in crate::cli) struct Bound {
     pub(in crate::cli) place: SourceLocation,
@@ -74,7 +74,7 @@ pub(in crate::cli) fn gather(documents: Vec<Document>, namespace: &str) -> Resul
 }
 
 impl OfflineObjects {
-    /// What people should know of the files.
+    /// Notes on the files for users.
     pub(in crate::cli) fn notes(&self) -> Vec<String> {
         let told = self.unknown.iter().take(MAX_NAMES_LISTED).map(|(place, path)| {
             let (place, field) = fields::locate(place, path);
@@ -91,7 +91,7 @@ impl OfflineObjects {
         notes
     }
 
-    /// Takes one. Objects without a namespace get this one.
+    /// Adds a document. Objects without a namespace get this one.
     pub(in crate::cli) fn take(&mut self, document: Document, namespace: &str, ours: &structural::Kinds) -> Result<(), InvalidObject> {
         let Document { place, mut object } = document;
         let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -155,7 +155,7 @@ impl OfflineObjects {
     }
 
     fn put(&mut self, resource: &'static Resource, mut value: Value, key: ObjectKey) {
-        // A status is never in Git: nobody who checks manifests there can say that the model was fetched.
+        // Manifests in Git have no status, so the model counts as downloaded.
         if (*resource == BASE_MODEL || *resource == CLUSTER_BASE_MODEL) && value.get("status").is_none_or(Value::is_null) {
             value["status"] = json!({"state": "Ready"});
         }
@@ -164,7 +164,7 @@ impl OfflineObjects {
         }
         self.world.put(resource, &value);
         if resource.is_subject() {
-            // Whatever is in the files is in a namespace that there is.
+            // Every namespace in the files exists.
             if self.world.namespace_labels(&key.namespace).is_empty() {
                 let name = &key.namespace;
                 self.world.put(&NAMESPACE, &json!({"metadata": {"name": name, "labels": {NAMESPACE_NAME: name}}}));
@@ -181,21 +181,21 @@ fn label(object: &mut Value, key: &str, value: &str) {
     metadata.insert("labels".to_owned(), Value::Object(labels));
 }
 
-/// A name such as the API server makes up for an object that has none but `generateName`; another for each number.
+/// A name as the API server generates it for an object with only `generateName`; different for each number.
 pub(in crate::cli) fn generated(object: &Map<String, Value>, number: usize) -> Option<String> {
     let text = |name: &str| object.get("metadata")?.get(name)?.as_str().filter(|text| !text.is_empty());
     let beginning = text("generateName").filter(|_| text("name").is_none())?;
     Some(beginning.chars().take(GENERATED_FROM).chain(format!("{number:05}").chars()).collect())
 }
 
-/// Gives an object a name.
+/// Sets an object's name.
 pub(in crate::cli) fn name(object: &mut Map<String, Value>, name: String) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("name".to_owned(), name.into());
     }
 }
 
-/// Gives an object that belongs into a namespace one, and takes it from one that doesn't. Tells which it has then.
+/// Sets the namespace of a namespaced object, and removes it from a cluster-scoped one. Returns the namespace.
 fn settle_namespace(object: &mut Map<String, Value>, default: Option<&str>) -> String {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return String::new() };
     let Some(default) = default else {
@@ -208,7 +208,7 @@ fn settle_namespace(object: &mut Map<String, Value>, default: Option<&str>) -> S
     namespace
 }
 
-/// Kubernetes' own kinds and ours, which nobody expects to be rendered.
+/// Whether a kind is Kubernetes' own or ours, which nobody expects to be rendered.
 fn well_known(api_version: &str) -> bool {
     let group = api_version.split_once('/').map_or("", |(group, _)| group);
     !group.contains('.') || group.ends_with(".k8s.io") || group.ends_with(".pointsman.dev")

@@ -1,4 +1,5 @@
-//! What decides offline: the built-in policies and rules, with the PolicyPlugins and ValidationRules of the files in their places.
+//! The active policies offline: the built-in policies and shipped rules, which PolicyPlugins and ValidationRules of the same name in the
+//! files replace.
 
 use super::objects::{Bound, OfflineObjects, Ruled};
 use crate::{
@@ -18,7 +19,7 @@ use pointsman_crds::policy::rule::RuleParams;
 use pointsman_sandbox::{builtin, digest::Digest};
 use std::{collections::BTreeMap, path::Path, sync::Arc};
 
-/// The set that the files make. Plugins in files are below `directory`, or else beside what names them.
+/// The set of the files. Plugin files are below `directory` or, by default, in the folder of the PolicyPlugin's file.
 pub(in crate::cli) fn set(loader: &Loader, gathered: &OfflineObjects, host_namespace: &str, directory: Option<&Path>) -> Result<ActiveSet> {
     let (set, refused) = set_of_good(loader, gathered, host_namespace, directory)?;
     match refused.into_iter().next() {
@@ -27,7 +28,7 @@ pub(in crate::cli) fn set(loader: &Loader, gathered: &OfflineObjects, host_names
     }
 }
 
-/// What can't be part of a set.
+/// A policy that can't be part of a set.
 #[derive(Debug, thiserror::Error)]
 pub(in crate::cli) enum Refused<'g> {
     /// A rule that can't be used.
@@ -55,7 +56,7 @@ impl From<String> for PluginRefusal {
     }
 }
 
-/// The set of what can be used, and what can't.
+/// The set of the usable policies, and the others.
 pub(in crate::cli) fn set_of_good<'g>(
     loader: &Loader,
     gathered: &'g OfflineObjects,
@@ -76,7 +77,7 @@ pub(in crate::cli) fn set_of_good<'g>(
     Ok((ActiveSet::new(members).ruled(rules), refused))
 }
 
-/// The rules of the files beside those that the host brings, and in the place of those of their names.
+/// The rules of the files in addition to the shipped rules, of which they replace those with the same name.
 fn rules<'g>(
     loader: &Loader,
     gathered: &'g OfflineObjects,
@@ -87,7 +88,7 @@ fn rules<'g>(
     let others = brought.all().iter().filter(|rule| !gathered.rules.iter().any(|ruled| ruled.name == rule.name()));
     let mut all: Vec<Arc<Rule>> = Vec::new();
     for rule in others {
-        // The files may hold its parameters.
+        // The files may have its parameters.
         let params = params(gathered, rule.bound.spec.params.as_ref(), host_namespace);
         all.push(if params == rule.bound.params {
             Arc::clone(rule)

@@ -1,4 +1,4 @@
-//! One question to one plugin alone, in the JSON image of its policy point.
+//! One call of one plugin, in the JSON form of its policy point.
 
 use pointsman_core::{
     decide::{member::Member, propagation, selection, templating},
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned, de::MapAccess};
 use serde_json::{Map, Number, Value};
 use std::time::{Duration, Instant};
 
-/// A question, by policy point.
+/// The inputs of a call, by policy point.
 #[derive(Debug)]
 pub(super) enum Question {
     Selection(Box<selection::Inputs>),
@@ -27,21 +27,21 @@ pub(super) enum Question {
     Scoring(Scoring),
 }
 
-/// A question at scheduling-scoring: for scores, or with a row for the reasons of its score.
+/// The inputs at scheduling-scoring: for scores, or with a row for the explanation of its score.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Scoring {
     question: point::Question,
-    /// The length of a row; absent means the number of features that the plugin asks for.
+    /// The length of a row; by default, the number of features that the plugin requests.
     columns: Option<u32>,
-    /// The rows, one after the other; what isn't known is null.
+    /// The rows, one after the other; unknown values are null.
     #[serde(default)]
     matrix: Vec<Option<f64>>,
     row: Option<u32>,
 }
 
 impl Question {
-    /// Reads it as the value of a map's field.
+    /// Parses it as the value of a map's field.
     pub(super) fn read<'de, M: MapAccess<'de>>(point: PolicyPoint, map: &mut M) -> Result<Self, M::Error> {
         Ok(match point {
             PolicyPoint::RuntimeSelection => Self::Selection(map.next_value()?),
@@ -69,7 +69,7 @@ impl Question {
         }
     }
 
-    /// An answer to it as people write it, made comparable: what may be left out is, and unknown fields are refused.
+    /// A written answer in normal form: optional fields are omitted, and unknown fields are refused.
     pub(super) fn normal(&self, answer: Value) -> serde_json::Result<Value> {
         fn through<T: DeserializeOwned + Serialize>(answer: Value) -> serde_json::Result<Value> {
             serde_json::from_value::<T>(answer).and_then(serde_json::to_value).map(canonical)
@@ -83,7 +83,7 @@ impl Question {
         }
     }
 
-    /// Asks, as the host would ask a plugin that stands alone in its line.
+    /// Calls the plugin as the host would if no other plugin were in the chain.
     pub(super) fn ask(&self, member: &Member) -> Result<Answered, CallError> {
         let point = self.point();
         if !member.bound.points.contains(&point) {
@@ -93,7 +93,7 @@ impl Question {
             PolicyPoint::SchedulingScoring => Use::Hot,
             _ => Use::ControlPlane,
         })?;
-        // Who doesn't want the time isn't told.
+        // A plugin that doesn't request the time doesn't get it.
         let wants_time = member.description.wants_time;
         match self {
             Self::Selection(inputs) => {
@@ -125,7 +125,7 @@ impl Question {
 }
 
 impl Scoring {
-    /// The host gives a plugin the columns that it asks for, in whole rows: other questions are the case's mistake.
+    /// The host passes exactly the columns that a plugin requests, in whole rows: other inputs are a mistake of the case.
     fn request<'a>(&self, member: &Member, matrix: &'a [f64]) -> Result<RequestRef<'a>, CallError> {
         let wanted = member.features(self.question);
         let columns = self.columns.unwrap_or(u32::try_from(wanted.len()).unwrap_or(u32::MAX));
@@ -145,16 +145,16 @@ impl Scoring {
     }
 }
 
-/// An answer, and what it took.
+/// An answer, and its cost.
 #[derive(Debug)]
 pub(super) struct Answered {
     pub(super) value: Value,
     pub(super) spent: Spent,
-    /// From the question to the answer, with the making of an instance.
+    /// The duration of the call, including the instantiation.
     pub(super) took: Duration,
 }
 
-/// Only the asking is timed, not the image.
+/// Only the call is timed, not the conversion.
 fn answered<Answer, Image: Serialize>(
     ask: impl FnOnce() -> Result<(Answer, Spent), CallError>,
     image: impl FnOnce(Answer) -> Image,
@@ -167,7 +167,7 @@ fn answered<Answer, Image: Serialize>(
     Ok(Answered { value: canonical(value), spent, took })
 }
 
-/// The one form of a value: keys in order, and numbers by value, so that 20 and 20.0 are one.
+/// The normal form of a value: sorted keys, and numbers by value, so that 20 and 20.0 are equal.
 fn canonical(value: Value) -> Value {
     match value {
         Value::Number(number) => Value::Number(whole(&number).unwrap_or(number)),
@@ -181,7 +181,7 @@ fn canonical(value: Value) -> Value {
     }
 }
 
-/// A fraction that is none.
+/// The whole number of a float without a fraction.
 #[allow(clippy::cast_possible_truncation, reason = "checked: it is whole, and smaller than 2^53")]
 fn whole(number: &Number) -> Option<Number> {
     let value = number.as_f64().filter(|value| number.is_f64() && value.fract() == 0.0 && value.abs() < 9_007_199_254_740_992.0)?;

@@ -34,7 +34,7 @@ pub(super) struct BenchArgs {
     output: OutputArgs,
 }
 
-/// What the calls of one case took. Times are in microseconds, from the question to the answer.
+/// The measurements of one case. Times are in microseconds, per call.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Measured {
@@ -47,9 +47,9 @@ struct Measured {
     p90: f64,
     p99: f64,
     max: f64,
-    /// The most that one call used; none at hot points.
+    /// The maximum of all calls; none at hot points.
     fuel: Option<u64>,
-    /// Bytes, the most that one call had.
+    /// The maximum of all calls, in bytes.
     memory: usize,
 }
 
@@ -87,7 +87,7 @@ fn measure(members: &mut Members, case: &PluginCase, calls: u32) -> Result<Measu
     let gives_none = |error: String| anyhow!("{}: the case {:?} can't be measured: {error}", case.place, case.name);
     let member = members.for_config(&case.config).map_err(gives_none)?;
     let ask = || case.question.ask(&member).map_err(|error| gives_none(error.to_string()));
-    // The first call finds caches cold that no later one does.
+    // The first call has cold caches, unlike all later ones.
     ask()?;
     let mut times = Vec::with_capacity(calls as usize);
     let (mut fuel, mut memory) = (None, 0);
@@ -103,7 +103,7 @@ fn measure(members: &mut Members, case: &PluginCase, calls: u32) -> Result<Measu
     Ok(Measured { case: case.name.clone(), point: case.point(), instances, calls: times.len(), min, p50, p90, p99, max, fuel, memory })
 }
 
-/// The smallest time that so many percent of the calls didn't exceed; `sorted` isn't empty.
+/// The smallest time that this percentage of the calls didn't exceed; `sorted` isn't empty.
 fn percentile(sorted: &[f64], percent: usize) -> f64 {
     let rank = (sorted.len() * percent).div_ceil(100).max(1);
     let time = sorted.get(rank - 1).copied().unwrap_or_default();

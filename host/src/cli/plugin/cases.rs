@@ -1,4 +1,4 @@
-//! Golden cases: questions with the answers that a plugin should give, in YAML.
+//! Golden cases of plugins in YAML: inputs with the expected answers.
 
 use super::ask::Question;
 use crate::cli::golden;
@@ -12,7 +12,7 @@ use serde::{
 use serde_json::Value;
 use std::fmt;
 
-/// A question, and what should come of it.
+/// The inputs and the expected result.
 #[derive(Debug)]
 pub(super) struct PluginCase {
     pub(super) name: String,
@@ -24,12 +24,12 @@ pub(super) struct PluginCase {
     pub(super) place: String,
 }
 
-/// What should come of a question.
+/// The expected result of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Expected {
-    /// This answer, in the image of its point.
+    /// This answer, in the form of its point.
     Answer(Value),
-    /// A failure whose sentence has this part.
+    /// A failure whose message contains this text.
     Error(String),
 }
 
@@ -69,7 +69,7 @@ fn case(written: WrittenCase, place: String) -> Result<PluginCase> {
     Ok(PluginCase { name, config, question, expected, place })
 }
 
-/// A case as it is written.
+/// A case as written.
 #[derive(Default)]
 pub(super) struct WrittenCase {
     name: Option<String>,
@@ -80,7 +80,7 @@ pub(super) struct WrittenCase {
     error: Option<String>,
 }
 
-/// A request: read where the point stands before it, so that errors tell its lines.
+/// A request: parsed at once if the point precedes it, so that errors have its line.
 enum RequestField {
     Read(Question),
     Unread(Value),

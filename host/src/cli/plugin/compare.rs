@@ -91,7 +91,7 @@ pub(super) struct DiffArgs {
     view: ViewArgs,
 }
 
-/// What -n means here.
+/// The help of -n in this command.
 const NAMESPACE: &str =
     "Only the services of this namespace; default: all namespaces. With files: namespace of objects that specify none; default: `default`";
 
@@ -134,7 +134,7 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     Ok(Scene { world, subjects, settings: settings.settings(), before, after, files: false })
 }
 
-/// The set that is recorded as active in a cluster, and the one that is compared with it.
+/// The active set in a cluster's record, and the set to compare with it.
 async fn live_sets(args: &DiffArgs, source: &Source, loader: Arc<Loader>) -> Result<(Arc<ActiveSet>, ActiveSet)> {
     let host_namespace = &args.view.offline.host.host_namespace;
     let (before, _) = source.set(host_namespace, Arc::clone(&loader)).await?;
@@ -150,7 +150,7 @@ async fn live_sets(args: &DiffArgs, source: &Source, loader: Arc<Loader>) -> Res
     Ok((before, after))
 }
 
-/// The services of files.
+/// The services in files.
 fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
     let (offline, after) = read_files(args, loader)?;
     let before = offline.policies.active();
@@ -158,7 +158,7 @@ fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
     Ok(Scene { world, subjects, settings, before, after, files: true })
 }
 
-/// What files have, with the set that decides there, and the one that is compared with it.
+/// The content of files with its active set, and the set to compare with it.
 fn read_files(args: &DiffArgs, loader: &Loader) -> Result<(Offline, ActiveSet)> {
     let path = args.file.as_ref().context("with files (-f), the plugin must be a file: specify it")?;
     let mut given = args.view.offline.clone();
@@ -175,7 +175,7 @@ fn read_files(args: &DiffArgs, loader: &Loader) -> Result<(Offline, ActiveSet)> 
 }
 
 impl DiffArgs {
-    /// The bytes that are meant, if it isn't a whole set.
+    /// The bytes to compare, unless a whole set is compared.
     async fn bytes(&self, client: &Client) -> Result<Option<Vec<u8>>> {
         if let Some(path) = &self.file {
             return Ok(Some(PluginFile::read(path)?.bytes));
@@ -193,7 +193,7 @@ impl DiffArgs {
         Ok(Some(assemble(&source, namespace, &Namespaces::All, |_, name| maps.get(name).cloned())?))
     }
 
-    /// The set that is meant.
+    /// The set to compare.
     async fn policy_set(&self, client: &Client) -> Result<PolicySet> {
         let api = Api::<PolicySet>::all(client.clone());
         if let Some(given) = &self.set {
@@ -214,7 +214,7 @@ impl DiffArgs {
         }
     }
 
-    /// The same set with these bytes in the place of those of their name.
+    /// The same set with these bytes as the plugin of that name.
     fn exchanged(&self, loader: &Loader, before: &ActiveSet, bytes: &[u8]) -> Result<ActiveSet> {
         let bound = self.bound(before, &Digest::hash(bytes))?;
         let member = loader.load(bound, bytes).map_err(|error| anyhow!("the plugin can't be used like this: {error}"))?;
@@ -222,14 +222,14 @@ impl DiffArgs {
         Ok(ActiveSet::new(others.chain([with_previous(before, &member)]).collect()).ruled(before.rules().clone()))
     }
 
-    /// How the plugin is bound: like the one whose place it takes, where nothing else is said.
+    /// The binding of the plugin: like the one that it replaces, except for given flags.
     fn bound(&self, set: &ActiveSet, digest: &Digest) -> Result<PolicySetPlugin> {
         let name = self.name.as_deref().context("set --name to the PolicyPlugin")?;
         let mut bound = match set.member(name) {
             Some(member) => member.bound.clone(),
             None => binding(name, &PolicyPluginSpec::default()),
         };
-        // Who is asked wherever it answers, most likely is so because nobody has named the points.
+        // A plugin that is bound at all of its points most likely has no spec.points.
         if set.member(name).is_some_and(|member| member.description.points.len() == bound.points.len()) {
             bound.points.clear();
         }
@@ -248,13 +248,13 @@ impl DiffArgs {
     }
 }
 
-/// A configuration that was given as JSON or as a file, as it is bound.
+/// A configuration from JSON or a file, in the form of a binding.
 fn bound_configuration(given: &str) -> Result<Option<String>> {
     let given = configuration(given)?;
     Ok(given.as_object().is_some_and(|fields| !fields.is_empty()).then(|| sorted(&given).to_string()))
 }
 
-/// What a PolicyPlugin would say of the plugin in a ConfigMap: that tells in an annotation in how many parts it comes.
+/// The source in a PolicyPlugin for the plugin in a ConfigMap, whose annotation has the number of parts.
 fn source(namespace: &str, name: &str, first: Option<&ConfigMap>) -> ConfigMapSource {
     let told = first.and_then(|first| first.metadata.annotations.as_ref()?.get(PART_OF)?.strip_prefix("1/")?.parse::<usize>().ok());
     let parts = (2..=told.unwrap_or(1).min(MAX_CONFIG_MAP_PARTS)).map(|number| format!("{name}-{number}")).collect();
@@ -266,7 +266,7 @@ fn source(namespace: &str, name: &str, first: Option<&ConfigMap>) -> ConfigMapSo
     source
 }
 
-/// A member as the host puts it into a set: it can fall back to what it takes the place of.
+/// A member as the host puts it into a set: its fallback is the one that it replaces.
 fn with_previous(active: &ActiveSet, member: &Member) -> Arc<Member> {
     let current = active.member(member.name());
     let former = current.filter(|current| current.bound.digest != member.bound.digest).map(|current| Arc::new(current.after(None)));

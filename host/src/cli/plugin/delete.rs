@@ -40,7 +40,7 @@ pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
     if args.dry_run {
         print(&format!("would delete  PolicyPlugin {name}"));
     } else {
-        // What is deleted is what was read, and no later one of its name.
+        // With the uid, so that only the plugin that was read is deleted, not a later one of its name.
         let preconditions = Some(Preconditions { uid: plugin.metadata.uid.clone(), resource_version: None });
         let params = DeleteParams { preconditions, ..DeleteParams::default() };
         plugins.delete(name, &params).await.with_context(|| format!("deleting the PolicyPlugin {name}"))?;

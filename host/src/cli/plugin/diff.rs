@@ -1,12 +1,12 @@
-//! How two texts differ, for people.
+//! The differences between two texts, for people.
 
-/// How many equal lines are shown around those that differ.
+/// The number of equal lines around different ones.
 const CONTEXT: usize = 3;
 
-/// Above this many pairs of lines nobody reads the difference, and finding it takes long.
+/// The maximum number of pairs of lines: beyond it, finding the differences takes long, and nobody reads them.
 const MAX_DIFF_CELLS: usize = 4_000_000;
 
-/// The lines that only the expected text has (`-`) and only the actual one (`+`), with a few around them.
+/// The lines that only the expected text has (`-`) and only the actual one (`+`), with some context.
 pub(super) fn lines(expected: &str, actual: &str) -> Vec<String> {
     let (old, new): (Vec<&str>, Vec<&str>) = (expected.lines().collect(), actual.lines().collect());
     let before = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
@@ -34,7 +34,7 @@ pub(super) fn lines(expected: &str, actual: &str) -> Vec<String> {
     shown
 }
 
-/// By the longest common subsequence.
+/// Uses the longest common subsequence.
 fn middle<'a>(old: &[&'a str], new: &[&'a str]) -> Vec<(char, &'a str)> {
     let only = |mark: char, lines: &[&'a str]| lines.iter().map(move |line| (mark, *line)).collect::<Vec<_>>();
     if old.len().saturating_mul(new.len()) > MAX_DIFF_CELLS {

@@ -1,4 +1,4 @@
-//! A plugin's file, and what it takes to look at a plugin outside a cluster.
+//! A plugin's file, and the tools to inspect a plugin without a cluster.
 
 use crate::{
     cli::{cache::CacheArgs, progress},
@@ -33,7 +33,7 @@ pub(super) struct FileArgs {
 /// A plugin's bytes.
 #[derive(Debug)]
 pub(super) struct PluginFile {
-    /// Where they were read.
+    /// The path of its file.
     pub(super) path: PathBuf,
     /// The WebAssembly.
     pub(super) bytes: Vec<u8>,
@@ -58,7 +58,7 @@ impl PluginFile {
         Digest::hash(&self.bytes)
     }
 
-    /// How many bytes it has when it travels.
+    /// Its compressed size, in bytes.
     pub(super) fn packed_size(&self) -> Result<usize> {
         let mut packer = GzEncoder::new(Vec::new(), Compression::best());
         packer.write_all(&self.bytes)?;
@@ -66,7 +66,7 @@ impl PluginFile {
     }
 }
 
-/// A few bytes of gzip can stand for any number: no more is unpacked than is accepted.
+/// A few bytes of gzip can expand to any size: no more than the limit is decompressed.
 fn unpacked(raw: &[u8]) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     GzDecoder::new(raw)
@@ -79,7 +79,7 @@ fn unpacked(raw: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A plugin that can be looked at and loaded.
+/// A plugin that can be inspected and loaded.
 #[derive(Debug)]
 pub(super) struct PluginUnderTest {
     pub(super) plugin: PluginFile,
@@ -88,7 +88,7 @@ pub(super) struct PluginUnderTest {
 }
 
 impl PluginUnderTest {
-    /// Reads, checks and compiles the plugin, and asks what it is.
+    /// Reads, checks and compiles the plugin, and gets its description.
     pub(super) fn new(args: &FileArgs) -> Result<Self> {
         Self::from_file(PluginFile::read(&args.file)?, &args.cache)
     }
@@ -103,7 +103,7 @@ impl PluginUnderTest {
         Ok(Self { plugin, described, loader })
     }
 
-    /// The plugin with a configuration, bound to all that it answers.
+    /// The plugin with a configuration, bound at all of its points.
     pub(super) fn load(&self, config: &str, instances: PluginInstances) -> Result<Member, String> {
         let name = self.described.description.name.clone();
         let digest = self.plugin.digest().to_string();

@@ -22,7 +22,7 @@ pub(super) struct InspectArgs {
     output: OutputArgs,
 }
 
-/// What a plugin is.
+/// The properties of a plugin.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Inspected {
@@ -30,7 +30,7 @@ pub(super) struct Inspected {
     pub(super) version: String,
     pub(super) points: Vec<&'static str>,
     form: Form,
-    /// The version of the interfaces that it is asked by.
+    /// The version of the interfaces by which it is called.
     interface: &'static str,
     digest: String,
     size: usize,
@@ -43,7 +43,7 @@ pub(super) struct Inspected {
     wants_time: bool,
 }
 
-/// What the bytes are.
+/// The form of the binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 enum Form {
@@ -109,7 +109,7 @@ impl Inspected {
     }
 }
 
-/// How many ConfigMaps a push makes of so many bytes.
+/// The number of ConfigMaps that a push writes for this size.
 fn config_maps(packed: usize) -> String {
     match packed.div_ceil(PART) {
         1 => "1 ConfigMap".to_owned(),
@@ -136,7 +136,7 @@ fn type_of(field: &Value) -> String {
     }
 }
 
-/// What a binary shows to the outside.
+/// The imports and exports of a binary.
 #[derive(Debug)]
 struct Interface {
     form: Form,
@@ -144,7 +144,7 @@ struct Interface {
     exports: BTreeSet<String>,
 }
 
-/// The binary was accepted before, in the compiler's process; nothing here recurses with what it says.
+/// The compiler's process has already accepted the binary; nothing here recurses by its content.
 fn outside(bytes: &[u8]) -> Result<Interface> {
     let mut outside = Interface { form: Form::CoreModule, imports: BTreeSet::new(), exports: BTreeSet::new() };
     let mut depth = 0_usize;
@@ -178,7 +178,7 @@ fn outside(bytes: &[u8]) -> Result<Interface> {
                     if name == "_start" {
                         outside.form = Form::Command;
                     }
-                    // A function of an interface; what else a module exports is between it and its wrapping.
+                    // A function of an interface; a module's other exports are for its wrapper.
                     outside
                         .exports
                         .extend(name.split_once('#').map(|(interface, _)| interface.to_owned()).filter(|i| !i.starts_with("cabi_")));

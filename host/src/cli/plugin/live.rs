@@ -12,16 +12,16 @@ use pointsman_crds::policy::{
 use std::{borrow::Cow, process::ExitCode, time::Duration};
 use tokio::time::{Instant, timeout};
 
-/// The field manager of what this command line writes.
+/// The field manager of this command line's writes.
 pub(super) const MANAGER: &str = "pointsman-cli";
 
-/// A refusal may be of what was there a moment ago: so long it must last.
+/// A refusal may be out of date, so it must last this long.
 const LASTING: Duration = Duration::from_secs(3);
 
-/// The reason of Ready of an update that waits for an approval.
+/// The reason of Ready for an update that waits for an approval.
 const APPROVAL_NEEDED: &str = "ApprovalNeeded";
 
-/// The reasons of Ready by which a candidate gets no further without somebody's word.
+/// The reasons of Ready for a candidate that only a user can advance.
 const FINAL_REASONS: [&str; 3] = [APPROVAL_NEEDED, "Held", "OnlyTried"];
 
 /// Time to wait for an active digest, and approval
@@ -35,28 +35,28 @@ pub(super) struct WaitArgs {
     pub(super) force: bool,
 }
 
-/// What the host has made of a digest so far.
+/// The host's result for a digest so far.
 #[derive(Debug, PartialEq, Eq)]
 enum Outcome {
     Active,
     /// Why it can't be used.
     Refused(String),
-    /// For whose word it waits, or that it is only tried: the reason, and the sentence.
+    /// It waits for an approval or is only a trial: the reason, and the message.
     Waits(String, String),
-    /// What is known meanwhile.
+    /// The current state.
     Pending(String),
 }
 
-/// What has come of a digest that the host can use.
+/// The final result for a digest that the host can use.
 #[derive(Debug)]
 pub(super) enum Decided {
     Decides,
-    /// It waits for somebody's word: what for.
+    /// It waits for an approval, for this reason.
     Waits(String),
 }
 
 impl Decided {
-    /// Says it in a line, and what to end with.
+    /// Prints the result in a line. Returns the exit code.
     pub(super) fn tell(&self, digest: &str, told: impl Fn(&str)) -> ExitCode {
         match self {
             Self::Decides => {
@@ -71,8 +71,8 @@ impl Decided {
     }
 }
 
-/// Waits until a digest decides, or the host has said why it doesn't, and tells which. One that waits for somebody's word isn't waited for, unless that
-/// word is given here.
+/// Waits until a digest is active, or until the host reports why it isn't, and returns the result. It doesn't wait for a user's approval,
+/// unless --force gives it.
 pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin, digest: &str, args: WaitArgs) -> Result<Decided> {
     let name = applied.name_any();
     let until = Instant::now() + Duration::from_secs(args.wait);
@@ -81,7 +81,7 @@ pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin,
         return match decided {
             Outcome::Active => Ok(Decided::Decides),
             Outcome::Waits(reason, why) => {
-                // Another update may become active at the same time: then it is another set that waits.
+                // Another update may become active at the same time: then another set waits.
                 if args.force && reason == APPROVAL_NEEDED && Instant::now() < until {
                     approve(&plugins.clone().into_client(), &name, digest).await?;
                     continue;
@@ -96,7 +96,7 @@ pub(super) async fn decides(plugins: &Api<PolicyPlugin>, applied: &PolicyPlugin,
     }
 }
 
-/// Waits until it is known what has come of a digest.
+/// Waits until the result for a digest is known.
 async fn settle(
     plugins: &Api<PolicyPlugin>,
     applied: &PolicyPlugin,
@@ -122,7 +122,7 @@ async fn settle(
     Ok((see(now.as_ref()), now))
 }
 
-/// Approves the candidate by which a digest becomes active, unless that is done.
+/// Approves the candidate that activates a digest, unless it is approved.
 async fn approve(client: &Client, plugin: &str, digest: &str) -> Result<()> {
     let sets = Api::<PolicySet>::all(client.clone());
     let all = sets.list(&ListParams::default()).await.context("listing the PolicySets")?.items;
@@ -131,25 +131,25 @@ async fn approve(client: &Client, plugin: &str, digest: &str) -> Result<()> {
         status.is_some_and(|status| status.phase == Some(PolicySetPhase::Candidate))
             && set.spec.plugins.iter().any(|bound| bound.name == plugin && bound.digest == digest)
     };
-    // One may make other changes too, that touch the same fields.
+    // A candidate may combine several changes that affect the same fields.
     let changes = |set: &&PolicySet| set.status.as_ref().map_or(0, |status| status.changes.len());
     let Some(set) = all.iter().filter(brings).min_by_key(changes) else { return Ok(()) };
     match approve_set(&sets, set).await {
         Ok(()) => print(&format!("approved  {}, by --force", set.name_any())),
-        // It has changed in the meantime; what stands there now is looked at next.
+        // It has changed in the meantime; its new state is checked next.
         Err(error) if error.downcast_ref::<kube::Error>().is_some_and(is_conflict) => {}
         Err(error) => return Err(error),
     }
     Ok(())
 }
 
-/// Reads a PolicyPlugin that must be there.
+/// Reads a PolicyPlugin, which must exist.
 pub(super) async fn get(plugins: &Api<PolicyPlugin>, name: &str) -> Result<PolicyPlugin> {
     let found = plugins.get_opt(name).await.with_context(|| format!("reading the PolicyPlugin {name}"))?;
     found.ok_or_else(|| absent(name))
 }
 
-/// The error where a PolicyPlugin isn't there.
+/// The error for a missing PolicyPlugin.
 pub(super) fn absent(name: &str) -> Error {
     anyhow!("there is no PolicyPlugin {name}: run `pointsman plugin status` to list all of them")
 }
@@ -183,7 +183,7 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.is_conflict())
 }
 
-/// In a word how a plugin is: the reason of the condition Ready.
+/// The state of a plugin as one word: the reason of the condition Ready.
 pub(super) fn state(status: Option<&PolicyPluginStatus>) -> Cow<'_, str> {
     status.and_then(ready).map_or(Cow::Borrowed("Unknown"), |ready| Cow::Borrowed(&ready.reason))
 }
@@ -193,7 +193,7 @@ pub(super) fn ready(status: &PolicyPluginStatus) -> Option<&Condition> {
     status.conditions.iter().find(|condition| condition.type_ == "Ready")
 }
 
-/// The beginning of a digest, which is enough to tell it from others.
+/// The first characters of a digest, which are enough to distinguish it.
 pub(super) fn short(digest: &str) -> &str {
     digest.get(..19).unwrap_or(digest)
 }

@@ -1,4 +1,4 @@
-//! `pointsman plugin`, a file a subcommand.
+//! `pointsman plugin`, with one file per subcommand.
 
 mod ask;
 mod bench;
@@ -64,13 +64,13 @@ pub(super) async fn run(args: PluginArgs) -> Result<ExitCode> {
     }
 }
 
-/// Reads the name of a policy point.
+/// Parses the name of a policy point.
 fn point(text: &str) -> Result<PolicyPoint, String> {
     let known = || POINTS.map(name).join(", ");
     POINTS.into_iter().find(|point| name(*point) == text).ok_or_else(|| format!("there is no policy point {text:?}; there are {}", known()))
 }
 
-/// A list for people.
+/// A list as text for people.
 fn none_or(items: &[impl AsRef<str>]) -> String {
     if items.is_empty() { "none".to_owned() } else { items.iter().map(AsRef::as_ref).collect::<Vec<_>>().join(", ") }
 }

@@ -147,7 +147,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     if let Some(strategy) = binding["spec"].get("strategy")
         && plugins.get_metadata_opt(&args.name).await.with_context(|| format!("looking for the PolicyPlugin {}", args.name))?.is_some()
     {
-        // First of all: else the bytes might get active by the former one.
+        // First of all: otherwise the bytes might become active under the previous strategy.
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patched = plugins.patch(&args.name, &params, &Patch::Merge(json!({"spec": {"strategy": strategy}}))).await;
         patched.with_context(|| format!("setting spec.strategy of the PolicyPlugin {}", args.name))?;
@@ -158,7 +158,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
         told(&format!("applied   ConfigMap {}/{}, {} bytes", args.namespace(), map.name_any(), size(map)));
     }
     if pinned.is_some() {
-        // Not before: what the source had until now must not decide in between.
+        // Not earlier: the source's previous bytes must not become active in between.
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let unpinned = plugins.patch(&args.name, &params, &Patch::Merge(json!({"spec": {"digest": null}}))).await;
         unpinned.with_context(|| format!("removing spec.digest of the PolicyPlugin {}", args.name))?;
@@ -176,7 +176,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A configuration that was given as JSON or as a file.
+/// A configuration from JSON or a file.
 pub(super) fn configuration(given: &str) -> Result<Value> {
     let (text, place) = if given.trim_start().starts_with('{') {
         (given.to_owned(), "--config".to_owned())
@@ -192,7 +192,7 @@ pub(super) fn configuration(given: &str) -> Result<Value> {
     if read.is_object() { Ok(read) } else { bail!("{place}: a configuration is an object, such as {{\"label\": \"team\"}}") }
 }
 
-/// The PolicyPlugin with the fields that were given and no others: those that somebody else has set stay.
+/// The PolicyPlugin with only the given fields: others' fields stay.
 fn binding(args: &PushArgs, config: Option<Value>, maps: &[ConfigMap]) -> Value {
     let mut source = Map::from_iter([("name".to_owned(), json!(args.name)), ("key".to_owned(), json!(KEY))]);
     if maps.len() > 1 {
@@ -214,7 +214,7 @@ fn size(map: &ConfigMap) -> usize {
     map.binary_data.iter().flatten().map(|(_, bytes)| bytes.0.len()).sum()
 }
 
-/// The digest of a pin that keeps these bytes out.
+/// The digest of a pin that prevents these bytes from becoming active.
 async fn pinned(plugins: &Api<PolicyPlugin>, name: &str, digest: &str) -> Result<Option<String>> {
     let there = plugins.get_opt(name).await.with_context(|| format!("looking for the PolicyPlugin {name}"))?;
     Ok(there.and_then(|plugin| plugin.spec.digest).filter(|pinned| pinned != digest))
@@ -235,7 +235,7 @@ impl ConfigMaps {
         self.api.get_metadata_opt(name).await.with_context(|| format!("looking for the ConfigMap {}/{name}", self.namespace))
     }
 
-    /// What isn't a plugin's isn't overwritten.
+    /// Refuses to overwrite a ConfigMap that isn't a plugin's.
     async fn refuse_foreign(&self, name: &str, number: usize) -> Result<()> {
         match self.metadata(name).await? {
             Some(there) if !is_part(&there.metadata, number) => {
@@ -251,7 +251,7 @@ impl ConfigMaps {
         applied.map(|_| ()).with_context(|| format!("applying the ConfigMap {}/{name}", self.namespace))
     }
 
-    /// Deletes the part of that number of a plugin. Returns whether it is one; none if there is no such ConfigMap.
+    /// Deletes the part of this number of a plugin. Returns whether it is one; none if there is no such ConfigMap.
     pub(super) async fn delete_part(&self, name: &str, number: usize, dry_run: bool) -> Result<Option<bool>> {
         let Some(there) = self.metadata(name).await? else { return Ok(None) };
         if !is_part(&there.metadata, number) {
@@ -282,8 +282,8 @@ impl ConfigMaps {
     }
 }
 
-/// Whether it is the part of that number of a plugin. The first may be all of one; what is called like a further one may be
-/// another plugin's first.
+/// Whether a ConfigMap is the part of this number of a plugin. The first part may be a whole plugin; one with the name of a further part
+/// may be another plugin's first.
 fn is_part(metadata: &ObjectMeta, number: usize) -> bool {
     let annotation = |key: &str| metadata.annotations.as_ref().and_then(|annotations| annotations.get(key));
     let told = annotation(PART_OF).and_then(|told| told.split_once('/'));

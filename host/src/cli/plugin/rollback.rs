@@ -15,10 +15,10 @@ use pointsman_crds::policy::plugin::PolicyPlugin;
 use serde_json::{Value, json};
 use std::process::ExitCode;
 
-/// The annotation of a PolicyPlugin with the digests that people have rolled back from, the latest last.
+/// The annotation of a PolicyPlugin with the digests that users have rolled back from, newest last.
 pub(super) const ROLLED_BACK: &str = "policy.pointsman.dev/rolled-back-from";
 
-/// How many of them are remembered.
+/// The maximum number of remembered digests.
 const MAX_ROLLED_BACK: usize = 16;
 
 #[derive(Args, Debug)]
@@ -52,7 +52,7 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
             print(&format!("{name} isn't pinned"));
             return Ok(ExitCode::SUCCESS);
         }
-        // Whoever takes a rollback back holds nothing against what decides again.
+        // After undoing a rollback, the digest that becomes active again no longer counts as bad.
         pin(&plugins, name, Value::Null, Value::Null).await?;
         print(&format!("{name} follows its source again"));
         return Ok(ExitCode::SUCCESS);
@@ -77,7 +77,7 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A merge patch of what is a rollback: whoever applies the rest keeps it.
+/// A merge patch of only the rollback's fields: whoever applies the others doesn't change these.
 async fn pin(plugins: &Api<PolicyPlugin>, name: &str, digest: Value, rolled_back: Value) -> Result<PolicyPlugin> {
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let patch = json!({"metadata": {"annotations": {ROLLED_BACK: rolled_back}}, "spec": {"digest": digest}});
@@ -85,13 +85,13 @@ async fn pin(plugins: &Api<PolicyPlugin>, name: &str, digest: Value, rolled_back
     patched.with_context(|| format!("setting spec.digest of the PolicyPlugin {name}"))
 }
 
-/// The digests that people have rolled back from.
+/// The digests that users have rolled back from.
 fn known_rollbacks(plugin: &PolicyPlugin) -> impl Iterator<Item = &str> {
     let text = plugin.annotations().get(ROLLED_BACK).map(String::as_str).unwrap_or_default();
     text.split(',').map(str::trim).filter(|digest| !digest.is_empty())
 }
 
-/// The same with the one that decides now, and without the one that is to decide.
+/// The same with the active one, and without the target.
 fn rolled_back(plugin: &PolicyPlugin, to: &str) -> String {
     let active = active(plugin);
     let former = known_rollbacks(plugin).filter(|digest| Some(*digest) != active);
@@ -103,7 +103,7 @@ fn active(plugin: &PolicyPlugin) -> Option<&str> {
     Some(&*plugin.status.as_ref()?.active.as_ref()?.digest)
 }
 
-/// What a rollback goes to, and what it passes over, with why.
+/// The target of a rollback, and the skipped revisions with reasons.
 #[derive(Debug, PartialEq)]
 struct Target {
     digest: String,
@@ -116,7 +116,7 @@ fn choose(plugin: &PolicyPlugin, kept: &[Revision]) -> Result<Target> {
     let digest = |revision: &Revision| revision.digest.to_string();
     let active = active(plugin);
     let since = kept.iter().find(|revision| active == Some(&*digest(revision))).map(|revision| &revision.created.0);
-    // What has never decided was kept after the active one. The one before it may have been pushed again since.
+    // A revision that was never active was stored after the active one. The previous one may have been pushed again since.
     let previous = status.previous.as_ref().map(|previous| &previous.digest);
     let is_former = |revision: &&Revision| Some(&digest(revision)) == previous || since.is_none_or(|since| revision.created.0 <= *since);
     let mut former: Vec<&Revision> = kept.iter().filter(is_former).filter(|revision| active != Some(&*digest(revision))).collect();
@@ -139,7 +139,7 @@ fn choose(plugin: &PolicyPlugin, kept: &[Revision]) -> Result<Target> {
     bail!("no earlier revision of {name} is left to roll back to{}: name one with --to, or push a fix with --unpin", passed.concat())
 }
 
-/// The digest that is meant, which must be kept.
+/// The digest that starts with `wanted`, which must be stored.
 fn find(name: &str, wanted: &str, kept: &[Revision]) -> Result<String> {
     let fits = |digest: &String| digest.starts_with(wanted) || digest.trim_start_matches("sha256:").starts_with(wanted);
     let fitting: Vec<String> = kept.iter().map(|revision| revision.digest.to_string()).filter(fits).collect();
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
     use pointsman_sandbox::digest::Digest;
 
-    /// A revision of these bytes, kept since this day.
+    /// A revision of these bytes, stored on this day.
     fn revision(bytes: &[u8], day: u8) -> Revision {
         let created = serde_json::from_value(json!(format!("2026-01-{day:02}T00:00:00Z"))).unwrap();
         Revision { digest: Digest::hash(bytes), version: format!("0.{day}.0"), created }
@@ -215,13 +215,13 @@ mod tests {
         let first = plugin(b"c", Some(b"b"), &[], "");
         let annotation = rolled_back(&first, &digest(b"b"));
         assert_eq!(annotation, digest(b"c"));
-        // The one that was rolled back from is the previous one now.
+        // The one that was rolled back from is now the previous one.
         let second = plugin(b"b", Some(b"c"), &[], &annotation);
         let chosen = choose(&second, &kept).unwrap();
         assert_eq!(chosen.digest, digest(b"a"));
         assert_eq!(chosen.skipped[0].1, "it was rolled back from");
         assert_eq!(rolled_back(&second, &digest(b"a")), format!("{},{}", digest(b"c"), digest(b"b")));
-        // Whoever goes there by name thinks otherwise of it.
+        // Whoever names it explicitly disagrees.
         assert_eq!(rolled_back(&second, &digest(b"c")), digest(b"b"));
     }
 }

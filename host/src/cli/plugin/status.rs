@@ -55,7 +55,7 @@ fn points(plugin: &PolicyPlugin) -> String {
     points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(",")
 }
 
-/// How good the state of a plugin is.
+/// The color of a plugin's state.
 fn tone(status: Option<&PolicyPluginStatus>) -> Tone {
     match status.and_then(ready).map(|ready| (&*ready.status, &*ready.reason)) {
         Some(("True", "Ready")) => Tone::Good,

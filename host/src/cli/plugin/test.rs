@@ -31,14 +31,14 @@ pub(super) struct TestArgs {
     output: OutputArgs,
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug, Serialize)]
 struct Outcome {
     name: String,
     point: &'static str,
     place: String,
     passed: bool,
-    /// What is wrong, in a sentence.
+    /// The problem, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
     golden::run(&cases, args.output, |case| Ok(outcome(case, &members.answer(case))))
 }
 
-/// The plugin with each configuration that the cases have.
+/// The plugin with each configuration of the cases.
 #[derive(Debug)]
 pub(super) struct Members {
     pub(super) bench: PluginUnderTest,
@@ -75,7 +75,7 @@ impl Members {
         loaded
     }
 
-    /// The answer to a case's question, or the sentence that says why there is none.
+    /// The answer to a case's inputs, or a sentence with the reason why there is none.
     fn answer(&mut self, case: &PluginCase) -> Result<Value, String> {
         let answered = answered(&self.bench.described.description);
         if !answered.contains(&case.question.point()) {
@@ -120,7 +120,7 @@ fn outcome(case: &PluginCase, answer: &Result<Value, String>) -> Outcome {
     outcome
 }
 
-/// In the form of a case, so that it can be copied from the screen.
+/// In the format of a case, so that it can be copied from the screen.
 fn yaml(value: Option<&Value>) -> String {
     value.map(|value| serde_saphyr::to_string(value).unwrap_or_else(|_| format!("{value:#}"))).unwrap_or_default()
 }

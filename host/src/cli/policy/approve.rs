@@ -68,7 +68,7 @@ pub(super) async fn run(args: ApproveArgs) -> Result<ExitCode> {
 /// Approves a set as it was seen.
 pub(in crate::cli) async fn approve_set(sets: &Api<PolicySet>, set: &PolicySet) -> Result<()> {
     let name = set.name_any();
-    // Whoever has looked at it has looked at this state of it.
+    // The approval is for the state that the user has seen.
     let patch = json!({"metadata": {"resourceVersion": set.resource_version(), "annotations": {APPROVED: set.spec.digest}}});
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     let approved = sets.patch(&name, &params, &Patch::Merge(&patch)).await;
@@ -79,8 +79,8 @@ pub(in crate::cli) async fn approve_set(sets: &Api<PolicySet>, set: &PolicySet) 
     })
 }
 
-/// Waits until a set decides, or the one that has taken its place because another update became active at the same time: the approval counts for that
-/// too, if it changes no more. Which one decides.
+/// Waits until a set is active, or the one that has replaced it because another update became active at the same time: the approval also
+/// covers that one, if it changes no more. Returns the active one.
 async fn decides_or_successor(api: &Api<PolicySet>, mut name: String, seconds: u64) -> Result<String> {
     let until = Instant::now() + Duration::from_secs(seconds);
     let settled = |set: &PolicySet| phase(set) != Some(PolicySetPhase::Candidate) || is_refused(set);
@@ -94,7 +94,7 @@ async fn decides_or_successor(api: &Api<PolicySet>, mut name: String, seconds: u
     }
 }
 
-/// Whether the approval of the set that it has replaced doesn't count for a set.
+/// Whether the approval of the replaced set doesn't cover a set.
 fn is_refused(set: &PolicySet) -> bool {
     let status = set.status.as_ref();
     let message = status.and_then(|status| status.message.as_deref()).unwrap_or_default();
@@ -107,7 +107,7 @@ enum Approvable {
     Decides,
 }
 
-/// Whether an approval of a set would lead to something.
+/// Whether an approval of a set would have an effect.
 fn may(set: &PolicySet, unseen: bool) -> Result<Approvable> {
     let name = set.name_any();
     let PolicySetStatus { phase, message, conditions, replaced_by, .. } = set.status.clone().unwrap_or_default();

@@ -36,7 +36,7 @@ pub(super) async fn run(args: HistoryArgs) -> Result<ExitCode> {
     };
     let set = find_set(sets.clone(), name)?;
     let report = reports::read(&client, &args.sets.host.host_namespace, &set.name_any()).await;
-    // One that was made against another set tells of something else.
+    // A report against another set doesn't match.
     let against = set.status.as_ref().and_then(|status| status.against.clone());
     let report = report.filter(|report| report.set == set.spec.digest && Some(&report.against) == against.as_ref());
     args.output.print(&json!({ "set": set, "report": report }), || {
@@ -45,7 +45,7 @@ pub(super) async fn run(args: HistoryArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long ago something was, as kubectl says it.
+/// The age of something, in kubectl's format.
 fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(since).as_secs().max(0);
     match seconds {
@@ -71,7 +71,7 @@ fn table(sets: &[PolicySet], now: Timestamp) -> String {
         .map(|set| {
             let status = set.status.clone().unwrap_or_default();
             let activation = status.activations.last();
-            // What was reported when it became active stays so.
+            // The report at its activation stays.
             let reported = activation.and_then(|activation| activation.blast_radius.clone());
             let radius = reported.or(status.blast_radius).unwrap_or_default();
             let summary = activation.and_then(|activation| activation.summary.clone()).or(status.summary);
@@ -148,7 +148,7 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
     text + &lines.join("\n")
 }
 
-/// Every subject of a report, with the places where it changes.
+/// All subjects of a report, with the changed places.
 fn whole(report: &Report) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for changed in &report.changed {

@@ -1,4 +1,4 @@
-//! The plugins and rules of a set: which version, with which set and by whom it came to be so, and for which services.
+//! The plugins and rules of a set: their versions, the sets and users that introduced them, and their services.
 
 use crate::cli::output::columns;
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::LabelSelector, jiff::Timestamp};
@@ -10,7 +10,7 @@ use pointsman_crds::policy::{
     set::{PolicySet, PolicySetOrigin},
 };
 
-/// A line for each. When it came to be so is known for as long as that set is kept.
+/// One line per member. The time of its introduction is known while that set is retained.
 pub(super) fn members(set: &PolicySet, all: &[PolicySet]) -> String {
     let row = |kind: &str, name: &str, version: String, digest: &str, services: String| {
         let origin = set.spec.origins.iter().find(|origin| origin.kind == kind && origin.name == name);
@@ -28,7 +28,7 @@ pub(super) fn members(set: &PolicySet, all: &[PolicySet]) -> String {
     columns(["PLUGIN", "VERSION", "DIGEST", "SET", "SINCE", "BY", "SERVICES"], &plugins.chain(rules).collect::<Vec<_>>())
 }
 
-/// With which set something came to be as it is, since when that was, and by whom.
+/// The set that introduced a version, its time, and the user.
 fn told(origin: &PolicySetOrigin, all: &[PolicySet]) -> (String, String, String) {
     let brought = all.iter().find(|set| origin.set.is_some() && set.spec.number == origin.set);
     let first: Option<Timestamp> = brought.and_then(|set| Some(set.status.as_ref()?.activations.first()?.at.0));
@@ -36,7 +36,7 @@ fn told(origin: &PolicySetOrigin, all: &[PolicySet]) -> (String, String, String)
     (number, first.map(|first| first.to_string()).unwrap_or_default(), origin.by.clone().unwrap_or_default())
 }
 
-/// The services that something is about.
+/// The services that a member applies to.
 fn services(selection: Option<&Selection>, conditions: usize) -> String {
     let labels = |what: &str, selector: Option<&LabelSelector>| {
         let selector = selector?;

@@ -1,4 +1,4 @@
-//! `pointsman policy`: what decides in a cluster, what is to decide next, and what decided before.
+//! `pointsman policy`: the active set of a cluster, its candidates, and previous sets.
 
 mod approve;
 mod history;
@@ -19,10 +19,10 @@ use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
 use std::{pin::pin, process::ExitCode, time::Duration};
 use tokio::time::timeout;
 
-/// Digits by which a set may be meant by the beginning of its digest rather than by its number.
+/// The minimum length at which digits are a digest's beginning rather than a set's number.
 const SHORTEST_DIGEST: usize = 8;
 
-/// The field manager of what this command line writes.
+/// The field manager of this command line's writes.
 const MANAGER: &str = "pointsman-cli";
 
 #[derive(Args, Debug)]
@@ -78,7 +78,7 @@ async fn list(client: &Client) -> Result<Vec<PolicySet>> {
     Ok(sets)
 }
 
-/// Waits until a set decides, or it is clear that it doesn't.
+/// Waits until a set is active, or until it is clear that it won't be.
 async fn decides(api: &Api<PolicySet>, name: &str, seconds: u64, settled: impl Fn(&PolicySet) -> bool) -> Result<()> {
     let settled = |set: Option<&PolicySet>| set.is_none_or(&settled);
     progress::set(format!("waiting for the host to activate {name}"));
@@ -101,14 +101,14 @@ async fn decides(api: &Api<PolicySet>, name: &str, seconds: u64, settled: impl F
     }
 }
 
-/// Watches a set as [`print_changes`] does, for so many seconds if they are given.
+/// Watches a set like [`print_changes`], with a timeout in seconds if given.
 async fn follow(api: &Api<PolicySet>, name: &str, seconds: Option<u64>) -> Result<()> {
     let Some(seconds) = seconds else { return print_changes(api, name).await };
     let watched = timeout(Duration::from_secs(seconds), print_changes(api, name)).await;
     watched.unwrap_or_else(|_| bail!("the rollout of {name} isn't complete after {seconds} s: see `pointsman policy history {name}`"))
 }
 
-/// Prints what is told of a set as it gets active and comes to the services, until it is everywhere, has stopped, or is active no longer.
+/// Prints a set's changes while it becomes active and rolls out, until it is rolled out, paused, or no longer active.
 async fn print_changes(api: &Api<PolicySet>, name: &str) -> Result<()> {
     let only = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let mut changes = pin!(watcher::watcher(api.clone(), only).default_backoff().applied_objects());
@@ -145,14 +145,14 @@ fn phase_word(set: &PolicySet) -> String {
     phase(set).map(|phase| format!("{phase:?}")).unwrap_or_default()
 }
 
-/// The number of a set as people say it.
+/// The number of a set in the notation of messages.
 fn number(set: &PolicySet) -> String {
     set.spec.number.map(|number| format!("#{number}")).unwrap_or_default()
 }
 
-/// The set that is meant by its number, its name, its digest, or the beginning of one of them.
+/// The set with this number, name or digest, or with a name or digest that starts with it.
 fn find_set(mut sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
-    // A digest may begin with digits, but no set has as high a number.
+    // A digest may start with digits, but no set has such a high number.
     let numbered = wanted.trim_start_matches('#').parse::<i64>().ok().filter(|_| wanted.len() < SHORTEST_DIGEST);
     if let Some(place) = numbered.and_then(|number| sets.iter().position(|set| set.spec.number == Some(number))) {
         return Ok(sets.swap_remove(place));

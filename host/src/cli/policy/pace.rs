@@ -1,4 +1,4 @@
-//! `pointsman policy pause`, `resume` and `rollback`: words of an administrator's, each an annotation of a PolicySet.
+//! `pointsman policy pause`, `resume` and `rollback`: an administrator's instructions, each as an annotation of a PolicySet.
 
 use super::{MANAGER, SetsArgs, find_set, list, phase};
 use crate::{
@@ -70,7 +70,7 @@ pub(super) async fn resume(args: ResumeArgs) -> Result<ExitCode> {
     let api = Api::<PolicySet>::all(client);
     let (paused, left): (Vec<&PolicySet>, Vec<&PolicySet>) =
         sets.iter().filter(|set| set.annotations().contains_key(PAUSED)).partition(|set| phase(set) == Some(PolicySetPhase::Active));
-    // On one that decides no more it says nothing.
+    // On a set that is no longer active, it has no effect.
     for set in left {
         annotate(&api, set, PAUSED, Value::Null).await?;
     }
@@ -84,7 +84,7 @@ pub(super) async fn resume(args: ResumeArgs) -> Result<ExitCode> {
             annotate(&api, set, HOLD, Value::Null).await?;
             print(&format!("released  {}: the sets that the PolicyPlugins request may become active again", set.name_any()));
         } else {
-            // One word at a time: whoever lets a way back go on doesn't want to go forward again.
+            // One step at a time: a user who resumes a paused rollback doesn't want to undo it.
             print(&format!("held      {} still: run `pointsman policy resume` again to undo the rollback", set.name_any()));
         }
     }
@@ -134,7 +134,7 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The plugins and rules that differ between what decides and what would, a line each.
+/// The plugins and rules that differ between the active set and the requested one, one per line.
 fn differences(active: Option<&PolicySet>, wanted: &PolicySet) -> Vec<String> {
     let parts = |set: &PolicySet| -> BTreeMap<String, (String, String)> {
         let version = |version: Option<&String>, digest: &str| version.cloned().unwrap_or_else(|| digest.to_owned());

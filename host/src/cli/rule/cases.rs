@@ -1,4 +1,4 @@
-//! Golden cases of rules: objects with the verdicts that a rule should give, in YAML.
+//! Golden cases of rules in YAML: objects with the expected verdicts.
 
 use crate::cli::golden;
 use anyhow::{Result, anyhow, bail};
@@ -8,41 +8,41 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::{collections::BTreeMap, fmt};
 
-/// What is known of an object, and what a rule should say of it.
+/// The inputs of a rule, and the expected verdict.
 #[derive(Debug)]
 pub(super) struct RuleCase {
     pub(super) name: String,
     pub(super) rule: String,
     pub(super) known: CaseInputs,
     pub(super) expected: RuleVerdict,
-    /// A part of what it should say.
+    /// A part of the expected message.
     pub(super) message: Option<String>,
     /// File and line, for people.
     pub(super) place: String,
 }
 
-/// What the rule is told.
+/// The inputs of a rule.
 #[derive(Debug, Default)]
 pub(super) struct CaseInputs {
-    /// The values of roots, by their names.
+    /// The values of roots, by name.
     pub(super) roots: BTreeMap<&'static str, Value>,
     /// The data of the ConfigMap.
     pub(super) params: Option<BTreeMap<String, String>>,
     pub(super) operation: Option<Operation>,
 }
 
-/// What comes of asking a rule.
+/// The verdict of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum RuleVerdict {
-    /// A validation is false, and the object is refused.
+    /// A validation is false, and the object is rejected.
     Deny,
-    /// A validation is false, and the user is warned.
+    /// A validation is false, and the user gets a warning.
     Warn,
     /// A validation is false, and the audit log gets an entry.
     Audit,
     /// All validations are true.
     Pass,
-    /// The rule isn't about the object.
+    /// The rule doesn't apply to the object.
     NotMatched,
     /// An expression can't be evaluated.
     Failed,
@@ -99,7 +99,7 @@ fn case(written: WrittenCase, place: String) -> Result<RuleCase> {
     Ok(RuleCase { name, rule, known, expected, message: written.message, place })
 }
 
-/// A case as it is written.
+/// A case as written.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct WrittenCase {

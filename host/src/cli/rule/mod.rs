@@ -1,4 +1,4 @@
-//! `pointsman rule`, a file a subcommand.
+//! `pointsman rule`, with one file per subcommand.
 
 mod cases;
 mod test;

@@ -52,7 +52,7 @@ pub(super) struct TestArgs {
     output: OutputArgs,
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug, Serialize)]
 struct Outcome {
     name: String,
@@ -61,9 +61,9 @@ struct Outcome {
     passed: bool,
     expected: RuleVerdict,
     actual: RuleVerdict,
-    /// What the rule says.
+    /// The rule's messages.
     messages: Vec<String>,
-    /// What is wrong, in a sentence.
+    /// The problem, as a sentence.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -85,19 +85,19 @@ struct RulesUnderTest<'a> {
     loader: Loader,
 }
 
-/// What a rule said.
+/// A rule's answer.
 struct Answer {
     verdicts: Vec<RuleVerdict>,
     messages: Vec<String>,
 }
 
 impl RulesUnderTest<'_> {
-    /// Asks the case's rule.
+    /// Evaluates the case's rule.
     fn ask(&self, case: &RuleCase) -> Result<Answer> {
         let (spec, place) = self.spec(case)?;
         let found = || policies::params(&self.gathered, spec.params.as_ref(), self.host_namespace);
         let params = case.known.params.clone().or_else(found);
-        // One that is switched off is tested as it would be when it is on.
+        // A disabled rule is tested as if it were enabled.
         let spec = ValidationRuleSpec { enabled: true, ..spec.clone() };
         let rule = self.loader.rule(bind(&case.rule, &spec, params));
         let rule = rule.map_err(|error| anyhow!("{place}: the ValidationRule {} can't be used: {error}", case.rule))?;
@@ -122,7 +122,7 @@ impl RulesUnderTest<'_> {
         Ok(Answer::from_judgement(judgement))
     }
 
-    /// The rule of the files, or else the one that the host brings; with where it is from.
+    /// The rule of the files or, by default, the shipped one, with its place.
     fn spec(&self, case: &RuleCase) -> Result<(&ValidationRuleSpec, String)> {
         if let Some(ruled) = self.gathered.rules.iter().find(|ruled| ruled.name == case.rule) {
             return Ok((&ruled.rule.spec, ruled.place.to_string()));
@@ -135,14 +135,14 @@ impl RulesUnderTest<'_> {
     }
 }
 
-/// What is done to the object, where the case doesn't say it: a rule that reads what only admission knows is asked as there.
+/// The operation, if the case has none: a rule that reads values of admission is evaluated as in admission.
 fn operation(known: &CaseInputs, rule: &Rule) -> Option<Operation> {
     let of_admission = rule.stage() == RuleStage::Input && rule.is_of_admission();
     let likely = if known.roots.contains_key("oldObject") { Operation::Update } else { Operation::Create };
     known.operation.or_else(|| of_admission.then_some(likely))
 }
 
-/// The object, as selections see it. What is deleted is seen as it was.
+/// The object as selectors see it. A deleted object is seen in its old state.
 fn about(known: &CaseInputs) -> Subject {
     let none = Value::Null;
     let given = |root: &str| known.roots.get(root).filter(|value| !value.is_null());
@@ -164,7 +164,7 @@ fn about(known: &CaseInputs) -> Subject {
     }
 }
 
-/// What a root is: as the case has it, or what is there where nobody says more.
+/// The value of a root: from the case, or the default.
 fn value(known: &CaseInputs, root: &str, about: &Subject, operation: Option<Operation>) -> Option<Value> {
     let given = known.roots.get(root).cloned();
     given.or_else(|| match root {

@@ -1,5 +1,5 @@
-//! `pointsman explain request`: why an endpoint picker sent a request where it did. The policy that decided is asked again, about what the picker
-//! has recorded.
+//! `pointsman explain request`: explains where an endpoint picker sent a request. It calls the deciding policy again with the picker's
+//! record.
 
 mod replay;
 mod source;
@@ -45,7 +45,7 @@ pub(super) struct RequestArgs {
     output: OutputArgs,
 }
 
-/// A record, and what is to be said of each of its profiles.
+/// A record, with the explanations of its profiles.
 #[derive(Debug, Serialize)]
 struct Explained<'r> {
     record: &'r Record,

@@ -1,4 +1,4 @@
-//! The policy that scored, asked again: the built-in one with the recorded scorers, or the one of a file.
+//! Calls the scoring policy again: the built-in one with the recorded scorers, or the one of a file.
 
 use super::RequestArgs;
 use crate::{
@@ -16,14 +16,14 @@ use pointsman_sandbox::{builtin, digest::Digest, engine::Engines, limits::Limits
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// How many calls run at once.
+/// The maximum number of concurrent calls.
 const SLOTS: u32 = 4;
 
-/// What answers for the policies of a record. A policy is loaded once it is asked.
+/// Replays the policies of a record. A policy is loaded at its first call.
 #[derive(Debug)]
 pub(super) struct Replay<'a> {
     cache: &'a CacheArgs,
-    /// The plugin that was given.
+    /// The plugin of --policy.
     given: Option<(Vec<u8>, Value)>,
     loaded: BTreeMap<(String, String), Result<ScoringPolicy, String>>,
 }
@@ -35,7 +35,7 @@ impl<'a> Replay<'a> {
         Ok(Self { cache: &args.cache, given, loaded: BTreeMap::new() })
     }
 
-    /// What the score of a row is made of, by the policies that have scored it.
+    /// The parts of a row's score, by the policies that have scored it.
     pub(super) fn terms(&mut self, profile: &ProfileRecord, rows: &[EndpointFeatures], row: usize) -> Result<Vec<Term>, String> {
         let Some(policy) = &profile.policy else { return Err("no policy has scored".to_owned()) };
         if profile.together.is_empty() {
@@ -87,7 +87,7 @@ impl<'a> Replay<'a> {
         ScoringPolicy::load(&loader, name, bytes, &config).map_err(|error| format!("the policy can't be loaded: {error}"))
     }
 
-    /// Terms have numbers in the draft of the next interfaces alone, which doesn't change scores.
+    /// Only the draft of the next interfaces has numbers in terms; it doesn't change scores.
     fn loader(&self) -> Result<Loader> {
         let engines = Engines::with_slots(SLOTS).map_err(|error| anyhow!("{error:#}")).context("starting the engine of policies")?;
         let compilers = self.cache.compilers()?.with_drafts(true);

@@ -1,4 +1,4 @@
-//! Where a record comes from: a picker that runs, or a file.
+//! The source of a record: a running picker, or a file.
 
 use super::{super::remote, RequestArgs};
 use crate::endpoint_picker::decisions::{
@@ -39,7 +39,7 @@ async fn ask(picker: &str, wanted: Option<&str>) -> Result<String> {
     bail!("the picker at {picker} answers {PATH} with status {}: {line}", answer.status().as_u16())
 }
 
-/// The first record of a text that is about the request. One line after the other is read: a file may be cut at its end.
+/// The first record of the request in a text. It parses line by line, because a file may be cut at its end.
 fn find(text: &str, wanted: Option<&str>) -> Result<Option<Record>> {
     for (at, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let record: Record = serde_json::from_str(line).with_context(|| format!("line {}: it is not a decision of a picker", at + 1))?;

@@ -1,4 +1,4 @@
-//! Records as a picker writes them, and what is said of them. The policy's part is played here.
+//! Records as a picker writes them, and their explanations, with simulated policies.
 
 use super::{text, verdict};
 use crate::endpoint_picker::decisions::record::Record;
@@ -6,7 +6,7 @@ use pointsman_picker::pick::EndpointFeatures;
 use pointsman_sandbox::point::scoring::Term;
 use serde_json::{Value, json};
 
-/// A decision between three endpoints, one of which a filter has removed.
+/// A decision between three endpoints, of which a filter has removed one.
 fn record() -> Value {
     let endpoint = |at: usize, score: Option<f64>, queue: Option<f64>, prefix: f64| {
         let features = json!({"queue-length": queue, "prefix-match": prefix, "uncached-tokens": 812.5, "session": null});
@@ -37,8 +37,8 @@ fn record() -> Value {
     record
 }
 
-/// Two scorers: the prefix is worth 0.8 of 1.
-#[allow(clippy::unnecessary_wraps)] // It stands for a policy, which may fail.
+/// Two scorers: the prefix has a weight of 0.8.
+#[allow(clippy::unnecessary_wraps)] // It replaces a policy, which may fail.
 fn scorers(rows: &[EndpointFeatures], row: usize) -> Result<Vec<Term>, String> {
     let EndpointFeatures { queue_length, prefix_match, .. } = rows[row];
     let queue = if queue_length > 0.0 { 0.08 } else { 0.5 };
@@ -127,7 +127,7 @@ fn without_the_policy_or_its_numbers_the_scores_alone_are_compared() {
     };
     let text = explained(record(), wordy);
     assert!(text.contains("  Queue: 3 requests wait in its queue.") && last_line(&text).contains("by 0.3000"), "{text}");
-    // Another sum than the score means that something isn't recorded.
+    // A sum that differs from the score means that something isn't recorded.
     let text = explained(record(), |rows, row| scorers(rows, row).map(|terms| terms[1..].to_vec()));
     assert!(text.contains("The parts add up to 0.7200, and the score was 0.8000"), "{text}");
 }

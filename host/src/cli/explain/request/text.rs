@@ -1,4 +1,4 @@
-//! The explanation for people.
+//! The explanation as text for people.
 
 use super::verdict::{Explanation, Part};
 use crate::{
@@ -9,10 +9,10 @@ use pointsman_picker::pick::Feature;
 use pointsman_sandbox::text::printable_line;
 use std::fmt::Write;
 
-/// What is shown where no policy has answered: by these the endpoint with the least load was chosen.
+/// The features that are shown if no policy has scored: the endpoint with the least load by these was chosen.
 const LOAD: [Feature; 3] = [Feature::InFlightRequests, Feature::QueueLength, Feature::RunningRequests];
 
-/// Everything that is known of a decision.
+/// The explanation of a decision.
 pub(super) fn text(record: &Record, explanations: &[Explanation<'_>]) -> String {
     let mut text = head(record);
     for (profile, explanation) in record.profiles.iter().zip(explanations) {
@@ -34,7 +34,7 @@ fn line(text: &mut String, words: &str) {
     writeln!(text, "{words}").ok();
 }
 
-/// The request, and what became of it. Its names are the client's.
+/// The request and its result. Its names are the client's.
 fn head(record: &Record) -> String {
     let model = match (&*record.model, &record.target) {
         ("", _) => "unknown".to_owned(),
@@ -65,7 +65,7 @@ fn head(record: &Record) -> String {
     pairs(&lines)
 }
 
-/// Who scored, and who chose.
+/// The policy that scored, and the picker that chose.
 fn choice(profile: &ProfileRecord) -> String {
     let short = |digest: &str| digest.get(..19).unwrap_or(digest).to_owned();
     let named = |policy: &PolicyRecord| format!("{} {}", policy.name, short(&policy.digest));
@@ -86,7 +86,7 @@ fn choice(profile: &ProfileRecord) -> String {
     text
 }
 
-/// The endpoints with the features that the policy asks for. What is the same for all stands below them.
+/// The endpoints with the features that the policy requests. Features that are equal for all are below them.
 fn endpoints(profile: &ProfileRecord) -> String {
     let rows = &profile.endpoints;
     let policies = profile.policy.iter().map(|policy| &**policy).chain(profile.together.iter().skip(1).map(|weighted| &*weighted.policy));
@@ -130,7 +130,7 @@ fn endpoints(profile: &ProfileRecord) -> String {
     text
 }
 
-/// A count as it is, and other numbers with three decimals.
+/// A count as a whole number, and other numbers with three decimals.
 fn number(value: f64) -> String {
     if value.is_nan() {
         "-".to_owned()
@@ -141,7 +141,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// The parts of the scores of the chosen one and of the runner-up, and the policy's sentences.
+/// The parts of the scores of the chosen endpoint and the runner-up, and the policy's messages.
 fn parts(explanation: &Explanation<'_>) -> String {
     let Explanation { chosen: Some(chosen), runner_up, parts, .. } = explanation else { return String::new() };
     if parts.is_empty() {

@@ -1,4 +1,4 @@
-//! Which part of the scores made the difference between the chosen endpoint and the runner-up.
+//! Finds the part of the scores that decided between the chosen endpoint and the runner-up.
 
 use crate::endpoint_picker::decisions::record::{EXCLUDED, EndpointRecord, ProfileRecord};
 use pointsman_picker::pick::EndpointFeatures;
@@ -8,10 +8,10 @@ use serde::Serialize;
 /// Scores that differ by less are equal: they are sums of the same parts in another order.
 const EQUAL_WITHIN: f64 = 1e-12;
 
-/// How far the sum of the parts may be from the score.
+/// The maximum difference between the sum of the parts and the score.
 const SUM_WITHIN: f64 = 1e-6;
 
-/// What is to be said of a profile's choice.
+/// The explanation of a profile's choice.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Explanation<'r> {
@@ -22,16 +22,16 @@ pub(super) struct Explanation<'r> {
     /// The address of the best other endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) runner_up: Option<&'r str>,
-    /// The parts of both scores, those that speak most for the chosen one first.
+    /// The parts of both scores, those with the largest difference in favor of the chosen one first.
     pub(super) parts: Vec<Part>,
-    /// Why there are no parts, or what is wrong with them.
+    /// Why there are no parts, or the problem with them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) note: Option<String>,
     /// Why the chosen one was chosen.
     pub(super) verdict: String,
 }
 
-/// A part of the scores, which may be a scorer's.
+/// A part of the scores, such as a scorer's.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Part {
@@ -41,22 +41,22 @@ pub(super) struct Part {
     pub(super) runner_up: Option<Side>,
 }
 
-/// What a policy reports of a part.
+/// A policy's value of a part.
 #[derive(Debug, Serialize)]
 pub(super) struct Side {
-    /// What it adds to the score.
+    /// Its contribution to the score.
     pub(super) value: Option<f64>,
     pub(super) message: String,
 }
 
 impl Part {
-    /// How much more it adds to the score of the chosen one.
+    /// The difference of its contributions to both scores.
     pub(super) fn difference(&self) -> Option<f64> {
         Some(self.chosen.value? - self.runner_up.as_ref()?.value?)
     }
 }
 
-/// Explains the choice of a profile. `terms` asks the policy about a row.
+/// Explains the choice of a profile. `terms` calls the policy for a row.
 pub(super) fn explain(
     profile: &ProfileRecord,
     mut terms: impl FnMut(&[EndpointFeatures], usize) -> Result<Vec<Term>, String>,
@@ -67,7 +67,7 @@ pub(super) fn explain(
     let (mut parts, mut note) = (Vec::new(), None);
     if let Some(chosen) = chosen.filter(|_| profile.policy.is_some()) {
         let mut known: Vec<EndpointFeatures> = rows.iter().map(|row| row.features).collect();
-        // So that scorers that compare with all candidates find the same range.
+        // With these, scorers that compare all candidates find the same range.
         known.extend(profile.extremes.iter().flat_map(|extremes| [extremes.least, extremes.most]));
         let asked = terms(&known, chosen).and_then(|of_chosen| {
             let of_other = runner_up.map(|at| terms(&known, at)).transpose()?;
@@ -86,12 +86,12 @@ pub(super) fn explain(
     Explanation { profile: &profile.name, chosen: address(chosen), runner_up: address(runner_up), parts, note, verdict }
 }
 
-/// Whether the policy was asked about the endpoint.
+/// Whether the policy has scored the endpoint.
 fn is_candidate(row: &EndpointRecord) -> bool {
     row.removed_by.as_deref().is_none_or(|step| step == EXCLUDED)
 }
 
-/// What is wrong if the parts don't make the score.
+/// The problem if the sum of the parts isn't the score.
 fn wrong_sum(row: &EndpointRecord, terms: &[Term]) -> Option<String> {
     let sum: f64 = terms.iter().map(|term| term.value).sum::<Option<f64>>()?;
     let score = row.score?;
@@ -100,7 +100,7 @@ fn wrong_sum(row: &EndpointRecord, terms: &[Term]) -> Option<String> {
     })
 }
 
-/// The parts of both, by their codes. A code that is there several times has its parts in the same order for both, and gets numbers.
+/// Pairs the parts of both by their codes. A repeated code has its parts in the same order for both, and gets numbers.
 fn pair(of_chosen: Vec<Term>, of_other: Option<Vec<Term>>) -> Vec<Part> {
     let side = |Term { message, value, .. }: Term| Side { value, message };
     let mut others = of_other.unwrap_or_default();

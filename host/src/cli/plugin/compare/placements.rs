@@ -1,4 +1,4 @@
-//! Two policy sets on recorded placements: for which pods another node is the best, and which nodes they exclude.
+//! Compares two policy sets on recorded placements: the pods whose best node changes, and the nodes that become excluded.
 
 use super::{DiffArgs, live_sets, read_files};
 use crate::{
@@ -33,44 +33,44 @@ use serde::Serialize;
 use std::{collections::BTreeMap, fmt, process::ExitCode, sync::Arc};
 use tokio::task::block_in_place;
 
-/// How many placements an extender is asked for: as many as it answers with.
+/// The number of placements that an extender is asked for: its maximum.
 const MAX_PLACEMENTS: &str = "1000";
 
-/// How many of the best nodes are compared in their order: as many as have a rank.
+/// The number of best nodes whose order is compared: those that have a rank.
 const FIRST_NODES: usize = 10;
 
-/// How many placements with another best node are printed.
+/// The maximum number of printed placements with another best node.
 const MAX_LINES: usize = 20;
 
 /// Why a placement isn't compared.
 const INCOMPLETE: &str = "their subject or the features of their nodes aren't recorded";
 
-/// The score of each candidate by one of the sets, or why there is none.
+/// The score of each candidate under one of the sets, or why there is none.
 type Outcome = Result<Vec<Option<f64>>, String>;
 
-/// What changes for recorded placements.
+/// The changes for recorded placements.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PlacementReport {
     /// The digest of the set.
     set: String,
-    /// The digest of the one that it was compared with.
+    /// The digest of the set that it was compared with.
     against: String,
-    /// How many placements were compared.
+    /// The number of compared placements.
     compared: usize,
-    /// How many weren't, because something of the question isn't recorded.
+    /// The number of placements that weren't compared, because their inputs are incomplete.
     incomplete: usize,
-    /// Those with another best node.
+    /// The placements with another best node.
     best: Vec<BestChange>,
-    /// In how many the first nodes are others, or in another order.
+    /// The number of placements whose first nodes, or their order, changes.
     reordered: usize,
-    /// How many have no answer any more.
+    /// The number of placements that no longer have scores.
     undecided: usize,
-    /// How many nodes become excluded, over all placements.
+    /// The number of nodes that become excluded, over all placements.
     excluded: usize,
-    /// How many become allowed.
+    /// The number of nodes that become allowed.
     allowed: usize,
-    /// The plugins of the set that gave no answer, each with its first error.
+    /// The plugins of the set that failed, each with its first error.
     failed: BTreeMap<String, String>,
 }
 
@@ -84,16 +84,16 @@ struct BestChange {
     after: BestNode,
 }
 
-/// The best node by one of the sets.
+/// The best node under one of the sets.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct BestNode {
-    /// None if every node is excluded, or nobody answers.
+    /// None if every node is excluded, or there are no scores.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     score: Option<f64>,
-    /// Why nobody answers.
+    /// Why there are no scores.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -119,7 +119,7 @@ async fn sets(args: &DiffArgs, loader: Arc<Loader>) -> Result<(Arc<ActiveSet>, A
     Ok((offline.policies.active(), after))
 }
 
-/// The placements that are meant.
+/// The selected placements.
 async fn read(args: &DiffArgs) -> Result<Vec<Placement>> {
     let mut placements: Vec<Placement> = if let Some(file) = &args.placements {
         let text = read_file(file)?;
@@ -137,16 +137,16 @@ async fn read(args: &DiffArgs) -> Result<Vec<Placement>> {
     Ok(placements)
 }
 
-/// Whether -n and --for select a placement, as they select services.
+/// Whether -n and --for select a placement, like services.
 fn is_wanted(offline: &OfflineArgs, placement: &Placement) -> bool {
     let OfflineArgs { files, namespace, only, .. } = offline;
-    // With files, -n is the namespace of objects that name none.
+    // With files, -n is the namespace of objects that specify none.
     let is_in_namespace = !files.is_empty() || namespace.is_empty() || *namespace == placement.namespace;
     let is_meant = |subject: &Subject| only.iter().any(|(namespace, name)| *namespace == subject.namespace && *name == subject.name);
     is_in_namespace && (only.is_empty() || placement.subject.as_ref().is_some_and(is_meant))
 }
 
-/// Asks a set what was asked when the pod was placed.
+/// Calls a set with the inputs of the placement.
 fn ask(policies: &Policies, placement: &Placement, subject: &Subject) -> Result<Decision<Scores>, Undecided> {
     let features: Vec<&str> = placement.features.iter().map(String::as_str).collect();
     let candidates = Candidates { features: &features, values: &placement.values };
@@ -157,7 +157,7 @@ fn outcome(decision: Result<Decision<Scores>, Undecided>) -> Outcome {
     decision.map(|decision| decision.answer.0.clone()).map_err(|undecided| undecided.to_string())
 }
 
-/// Whether there is a whole row for each candidate.
+/// Whether there is a complete row for each candidate.
 fn has_rows(placement: &Placement) -> bool {
     let Placement { nodes, features, values, .. } = placement;
     !values.is_empty() && values.len() == nodes.len() * features.len()
@@ -182,7 +182,7 @@ impl PlacementReport {
         report
     }
 
-    /// Counts what changes for a placement.
+    /// Adds the changes for a placement.
     fn add(&mut self, placement: &Placement, before: &Outcome, after: &Outcome) {
         let nodes: Vec<&str> = placement.nodes.iter().map(String::as_str).collect();
         let [former, planned] = [before, after].map(|outcome| first_nodes(&nodes, outcome));
@@ -200,13 +200,13 @@ impl PlacementReport {
     }
 
     fn is_unchanged(&self) -> bool {
-        // A plugin that fails is replaced by another one, which changes nothing.
+        // A fallback replaces a failed plugin, so its results would show no change.
         self.failed.is_empty()
             && self.best.is_empty()
             && [self.reordered, self.undecided, self.excluded, self.allowed].iter().all(|number| *number == 0)
     }
 
-    /// All of it, for people. Without details the numbers alone.
+    /// The output for people. Without details, only the numbers.
     fn text(&self, detailed: bool) -> String {
         let mut lines: Vec<String> = Vec::new();
         if detailed && !self.best.is_empty() {
@@ -236,7 +236,7 @@ impl PlacementReport {
     }
 }
 
-/// The best nodes in their order; none if nobody answers.
+/// The best nodes in order; none without scores.
 fn first_nodes<'n>(nodes: &[&'n str], outcome: &Outcome) -> Vec<&'n str> {
     let mut ordered = rank::order(nodes, outcome.as_deref().unwrap_or_default());
     ordered.truncate(FIRST_NODES);

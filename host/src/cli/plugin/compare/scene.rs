@@ -1,4 +1,4 @@
-//! Two policy sets on the same services: what changes, and how it is told.
+//! Compares two policy sets on the same services, and formats the changes.
 
 use crate::cli::{output::Tone, plugin::diff, progress};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
@@ -19,7 +19,7 @@ use pointsman_sandbox::{cache::Cache, digest::sorted, limits::DECISION_CACHE};
 use serde_json::json;
 use std::{collections::BTreeMap, num::NonZero, panic::resume_unwind, sync::Arc, thread};
 
-/// What is compared: services, and the two policy sets.
+/// The services, and the two policy sets.
 #[derive(Debug)]
 pub(super) struct Scene {
     pub(super) world: World,
@@ -27,18 +27,18 @@ pub(super) struct Scene {
     pub(super) settings: Settings,
     pub(super) before: Arc<ActiveSet>,
     pub(super) after: ActiveSet,
-    /// Whether it is from files, so that nothing is known of what runs.
+    /// Whether it is from files, so that the running state isn't known.
     pub(super) files: bool,
 }
 
-/// How the objects of a subject change, line by line, by its kind, namespace and name.
+/// The changed lines of a subject's objects, by its kind, namespace and name.
 pub(super) type Details = BTreeMap<(String, String, String), Vec<String>>;
 
 impl Scene {
-    /// What the second set makes of the services, against the first.
+    /// Compares the plans of the services under both sets.
     pub(super) fn compare(&self, detailed: bool) -> (Report, Details) {
         progress::set(format!("comparing {} services", self.subjects.len()));
-        // What no change concerns is decided once, for both.
+        // Decisions that the change doesn't affect are made once, for both sets.
         let cache = Arc::new(Cache::new(DECISION_CACHE));
         let (before, after) = (Policies::for_comparison(&self.before, Arc::clone(&cache)), Policies::for_comparison(&self.after, cache));
         let known = |set: &ActiveSet, member: &Member| set.members().iter().any(|other| other.identity() == member.identity());
@@ -93,7 +93,7 @@ impl Scene {
     }
 }
 
-/// What would be there if a plan had been carried out: whoever has services in files wants to know what restarts where they run.
+/// The objects of a plan as if it had been applied: for services in files, users want to know what would restart.
 fn as_if_made(plan: &Plan) -> Vec<Arc<OwnedObject>> {
     let mut world = World::default();
     let mut children = Vec::new();
@@ -106,11 +106,11 @@ fn as_if_made(plan: &Plan) -> Vec<Arc<OwnedObject>> {
     children
 }
 
-/// The objects that differ between two plans, and how. Where there is but one plan, there is nothing to compare.
+/// The objects that differ between two plans, with their changes. Without both plans there is nothing to compare.
 fn objects(before: &Plan, after: &Plan) -> Vec<String> {
     let (Some(former), Some(planned)) = (&before.objects, &after.objects) else { return Vec::new() };
     let yaml = |object: &Object| {
-        // By the names of the fields: another order is no change.
+        // Sorted, because another order of fields is no change.
         let whole = sorted(&object.manifest());
         serde_saphyr::to_string(&whole).unwrap_or_else(|_| format!("{whole:#}"))
     };
@@ -133,7 +133,7 @@ fn objects(before: &Plan, after: &Plan) -> Vec<String> {
     lines
 }
 
-/// A line in the colour of what it is: one that comes, or one that goes.
+/// A line in the color of an addition or a removal.
 fn painted(line: &str) -> String {
     let text = line.trim_start();
     match () {
@@ -143,7 +143,7 @@ fn painted(line: &str) -> String {
     }
 }
 
-/// All of it, for people: what restarts pods is marked.
+/// The output for people, in which restarts are marked.
 pub(super) fn text(report: &Report, details: &Details) -> String {
     let mut lines = Vec::new();
     for Changed { kind, namespace, name, effect, places } in &report.changed {

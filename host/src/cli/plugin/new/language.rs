@@ -1,4 +1,4 @@
-//! What a project is in each language.
+//! The parts of a project in each language.
 
 use super::sdk;
 use clap::ValueEnum;
@@ -19,7 +19,7 @@ macro_rules! template {
     };
 }
 
-/// A template for each policy point.
+/// Selects a template by policy point.
 macro_rules! by_point {
     ($point:expr, $folder:literal, $ending:literal) => {
         match $point {
@@ -32,7 +32,7 @@ macro_rules! by_point {
 }
 
 impl Language {
-    /// How it is written.
+    /// Its title in texts.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Rust => "Rust",
@@ -42,7 +42,7 @@ impl Language {
         }
     }
 
-    /// A project's files by their paths, with their templates.
+    /// A project's files by path, with their templates.
     pub(super) fn templates(self, point: PolicyPoint) -> Vec<(&'static str, &'static str)> {
         let mut files = vec![
             ("cases.yaml", by_point!(point, "cases", ".yaml")),
@@ -78,7 +78,7 @@ impl Language {
         files
     }
 
-    /// The file that decides.
+    /// The file with the policy.
     pub(super) fn source(self) -> &'static str {
         match self {
             Self::Rust => "src/lib.rs",
@@ -88,7 +88,7 @@ impl Language {
         }
     }
 
-    /// What a project takes along from this release, by path.
+    /// The files that a project copies from this release, by path.
     pub(super) fn copied(self) -> Vec<(String, &'static str)> {
         let files = sdk::FILES.iter();
         match self {
@@ -103,7 +103,7 @@ impl Language {
         }
     }
 
-    /// What the project's build needs, and where that comes from. `sdk` is the folder of Rust's, unless the project has a copy.
+    /// The requirements of the project's build, and their sources. `sdk` is the folder of the Rust SDK, unless the project has a copy.
     pub(super) fn needs(self, sdk: Option<&str>) -> String {
         match (self, sdk) {
             (Self::Rust, None) => {
@@ -123,7 +123,7 @@ impl Language {
         }
     }
 
-    /// What the size of a plugin means for ConfigMaps, where it takes several. `cargo xtask test` compares the numbers with what is built.
+    /// A note on the size of plugins that need several ConfigMaps. `cargo xtask test` compares the numbers with the built plugins.
     pub(super) fn size(self) -> Option<&'static str> {
         match self {
             Self::Rust | Self::Go => None,
@@ -150,7 +150,7 @@ impl Language {
         }
     }
 
-    /// The plugin that they make.
+    /// The plugin file that they build.
     pub(super) fn plugin(self, name: &str) -> String {
         match self {
             Self::Rust => format!("target/wasm32-unknown-unknown/release/{}.wasm", name.replace('-', "_")),
@@ -159,14 +159,14 @@ impl Language {
     }
 }
 
-/// What a policy point is called, and a configuration of its templates.
+/// The names of a policy point, and a configuration for its templates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Words {
-    /// The world of wit/worlds.wit that answers it.
+    /// The world of wit/worlds.wit that implements it.
     pub(super) world: &'static str,
     /// The interface in JavaScript.
     pub(super) interface: &'static str,
-    /// The same in Python.
+    /// The class in Python.
     pub(super) class: &'static str,
     /// The configuration, in YAML.
     pub(super) config: &'static str,

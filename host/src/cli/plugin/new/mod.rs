@@ -43,7 +43,7 @@ fn plugin_name(text: &str) -> Result<String, String> {
     }
 }
 
-/// A project that is to be written.
+/// A project to write.
 struct Project<'a> {
     name: &'a str,
     language: Language,
@@ -76,7 +76,7 @@ pub(super) fn run(args: &NewArgs) -> Result<ExitCode> {
 }
 
 impl Project<'_> {
-    /// Its files by their paths.
+    /// Its files by path.
     fn files(&self) -> Vec<(String, String)> {
         let mut files: Vec<_> =
             self.language.templates(self.point).into_iter().map(|(path, template)| (path.to_owned(), self.filled(template))).collect();
@@ -90,7 +90,7 @@ impl Project<'_> {
     fn filled(&self, template: &str) -> String {
         let Self { name, language, point, sdk } = self;
         let Words { world, interface, class, config } = Words::new(*point);
-        // A TOML string takes what a Rust one does, of all that a path has.
+        // TOML strings allow the same escapes as Rust for all characters of a path.
         let sdk_path = format!("{:?}", sdk.as_deref().unwrap_or("pointsman-sdk/plugins/sdk"));
         let needs = [Some(language.needs(sdk.as_deref())), language.size().map(str::to_owned)];
         let values = [

@@ -1,4 +1,4 @@
-//! What a project takes along from this release: the interfaces, and the SDK for Rust, which is in no registry.
+//! The files that a project copies from this release: the interfaces, and the SDK for Rust, which is in no registry.
 
 macro_rules! files {
     ($($path:literal,)+) => {
@@ -6,7 +6,7 @@ macro_rules! files {
     };
 }
 
-/// Files by their paths in a checkout.
+/// Files by their path in a checkout.
 pub(super) const FILES: &[(&str, &str)] = files![
     "plugins/interface/Cargo.toml",
     "plugins/interface/src/declare.rs",
@@ -50,7 +50,7 @@ pub(super) const FILES: &[(&str, &str)] = files![
     "wit/0.2.0-draft/worlds.wit",
 ];
 
-/// The interfaces that are published, for the languages whose toolchain reads them. Rust's SDK speaks the draft of the next ones, too.
+/// The published interfaces, for languages whose toolchain reads them. Rust's SDK also supports the draft of the next ones.
 pub(super) const PUBLISHED: &str = "wit/0.1.0/";
 
 #[cfg(test)]
