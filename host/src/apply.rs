@@ -115,7 +115,7 @@ impl Applier {
         Self { client, shared, memories: Arc::default() }
     }
 
-    /// Brings the subject's objects to the plan, and deletes those that are no longer planned.
+    /// Makes the subject's objects match the plan, and deletes those that are no longer planned.
     pub async fn apply(&self, snapshot: &Snapshot, objects: &[Object], keeps: &BTreeSet<ObjectKey>) -> Result<(), ApplyError> {
         let planned: BTreeSet<&ObjectKey> = objects.iter().map(|object| &object.key).collect();
         // A copy of one of our objects has our labels and the service as its owner, but not our field manager.

@@ -1,4 +1,4 @@
-//! What the host reads from its own pod.
+//! Reads the host's own pod.
 
 use crate::problem::sentence;
 use k8s_openapi::api::core::v1::Pod;

@@ -354,7 +354,7 @@ mod tests {
         }
     }
 
-    /// What `openssl pkey -pubout` writes for the key of RFC 8032's first test.
+    /// The output of `openssl pkey -pubout` for the key of RFC 8032's first test.
     const PEM: &str =
         "-----BEGIN PUBLIC KEY-----\nMCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=\n-----END PUBLIC KEY-----\n";
     const BASE64: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";

@@ -200,7 +200,7 @@ impl Extents {
         self.namespaces.iter().chain(beside.filter(|beside| !self.namespaces.contains(*beside))).cloned().map(Some).collect()
     }
 
-    /// The role that grants what a watch needs.
+    /// The role with the rights that a watch needs.
     fn role(&self, resource: &'static Resource, place: Option<&String>) -> MissingRole {
         let feature = permissions::grants_list(resource).unwrap_or(permissions::BASE);
         permissions::missing_role(feature, &self.namespaces, place.map(String::as_str))

@@ -68,7 +68,7 @@ pub(crate) enum Tone {
 }
 
 impl Tone {
-    /// A word in its colour.
+    /// A word in its color.
     pub(crate) fn paint(self, word: impl Display) -> String {
         let colour = match self {
             Self::Good => AnsiColor::Green,

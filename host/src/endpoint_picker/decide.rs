@@ -111,7 +111,7 @@ thread_local! {
 /// The recorded choices of profiles, if enabled.
 pub(super) type Recorded<'r> = Option<&'r mut Vec<ProfileRecord>>;
 
-/// Decides.
+/// Chooses the endpoints of a request.
 pub(super) fn decide(
     inputs: &Inputs<'_>,
     policies: &Policies,

@@ -94,7 +94,7 @@ fn running<'e>(endpoints: impl Iterator<Item = &'e Endpoint>) -> u64 {
     whole(endpoints.filter_map(|endpoint| endpoint.state.report()?.metrics.running).sum())
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The cast itself goes to the nearest number that there is.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // A float's cast saturates.
 fn whole(count: f64) -> u64 {
     count.round() as u64
 }

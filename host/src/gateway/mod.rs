@@ -38,7 +38,7 @@ const MAX_DEPTH: u32 = 128;
 /// Why a body can't be routed. Each message has the remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Malformed {
-    /// It begins with something else.
+    /// It isn't a JSON object.
     #[error("the body must be a JSON object in UTF-8")]
     NotAnObject,
     /// A syntax error at this byte, counted from 0.

@@ -152,7 +152,7 @@ impl Drop for ResponseBody {
     }
 }
 
-/// Whom a response waits for.
+/// The side that a response waits for.
 #[derive(Clone, Copy, Debug)]
 enum Waits {
     Backend(Instant),

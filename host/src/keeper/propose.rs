@@ -319,8 +319,8 @@ impl Keeper {
         self.nominate(keys, next).await
     }
 
-    /// The candidate that was approved, or may be approved while its successor is compared: the approval covers the successor if that
-    /// changes no more.
+    /// The candidate that was approved, or may be approved while its successor is compared: the approval covers the successor if that makes
+    /// no further changes.
     fn former(&self, keys: &ChangeKeys) -> Option<Former> {
         let candidate = self.candidates.get(keys)?;
         let earlier = candidate.former.clone();

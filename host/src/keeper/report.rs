@@ -95,14 +95,14 @@ impl Keeper {
         (until > std::time::Instant::now()).then(|| Instant::from_std(until))
     }
 
-    /// What the newest version of a plugin waits for, if it waits.
+    /// The reason why the newest version of a plugin waits, if it does.
     fn waiting(&self, name: &str) -> Option<Waiting> {
         let bound = &self.works.get(name)?.ready.as_ref()?.bound;
         let (reason, message) = self.waits(|pending| pending.is_plugin(name));
         Some(Waiting { digest: bound.digest.clone(), version: bound.version.clone(), reason, message })
     }
 
-    /// What the newest version of a plugin or rule waits for.
+    /// The reason why the newest version of a plugin or rule waits.
     pub(super) fn waits(&self, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
         let candidates = self.candidates.values().filter(|candidate| candidate.pending.iter().any(&is));
         let candidate = candidates.min_by_key(|candidate| candidate.kind);

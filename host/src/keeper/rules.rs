@@ -321,7 +321,7 @@ struct RuleState<'a> {
     counts: Option<(Option<&'a str>, bool)>,
     /// The counts of live subjects for it.
     counted: Option<Count>,
-    /// What its newest version waits for.
+    /// The reason why its newest version waits.
     waits: Option<(&'static str, String)>,
 }
 

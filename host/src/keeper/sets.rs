@@ -85,7 +85,7 @@ pub(super) struct SetFacts {
     pub(super) shadowed: Option<bool>,
     /// Whether it needs an approval, and has one.
     pub(super) approved: Option<Approved>,
-    /// What it waits for, or why it was abandoned.
+    /// Why it waits, or why it was abandoned.
     pub(super) message: Option<String>,
     /// The set that replaces it.
     pub(super) replaced_by: Option<String>,

@@ -34,7 +34,7 @@ pub struct PluginState<'a> {
     pub failure: Option<&'a Problem>,
     /// Whether a failure within the last minutes was its own fault.
     pub failing: bool,
-    /// What its newest version waits for, if it waits.
+    /// The reason why its newest version waits, if it does.
     pub waiting: Option<Waiting>,
 }
 

@@ -1,4 +1,4 @@
-//! Provides one model on the node: the steps of a job, from the Secret to the facts in the files.
+//! Downloads one model to the node: the steps of a job, from the Secret to the facts in the files.
 
 use super::peers::Exchange;
 use crate::{model_facts::spec_fields, problem::sentence};

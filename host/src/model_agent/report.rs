@@ -46,7 +46,7 @@ pub(super) struct Reporter {
 }
 
 impl Reporter {
-    /// Brings the cluster to the desired report. Writes nothing if it is up to date.
+    /// Makes the cluster match the desired report. Writes nothing if it is up to date.
     pub(super) async fn write(&mut self, node: &OwnNode, live: Option<&LiveReport>, desired: &Desired) -> kube::Result<()> {
         // First the labels that keep pods away, last those that admit them.
         let changes = label_changes(&node.labels, &desired.labels);

@@ -1,4 +1,4 @@
-//! The rights of the scheduler in `deploy/scheduler` and of its extender. Both are in one pod and thus share a ServiceAccount.
+//! The rights of the scheduler in `deploy/scheduler` and of its extender. Both are in one pod, so they share a ServiceAccount.
 
 use super::{MODEL_AGENT_NAMESPACE, SEES, account, named, role, rule, rules};
 use pointsman_core::{

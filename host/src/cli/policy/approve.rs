@@ -80,7 +80,7 @@ pub(in crate::cli) async fn approve_set(sets: &Api<PolicySet>, set: &PolicySet) 
 }
 
 /// Waits until a set is active, or the one that has replaced it because another update became active at the same time: the approval also
-/// covers that one, if it changes no more. Returns the active one.
+/// covers that one if it makes no further changes. Returns the active one.
 async fn decides_or_successor(api: &Api<PolicySet>, mut name: String, seconds: u64) -> Result<String> {
     let until = Instant::now() + Duration::from_secs(seconds);
     let settled = |set: &PolicySet| phase(set) != Some(PolicySetPhase::Candidate) || is_refused(set);

@@ -49,7 +49,7 @@ pub struct Connection {
     driver: Driver,
 }
 
-/// Who drives the connection's I/O.
+/// The driver of the connection's I/O.
 #[derive(Debug)]
 enum Driver {
     /// The caller that awaits the response: waking another task would take longer than the rest of a small request.
