@@ -1,7 +1,8 @@
-//! Describes each world of ../../wit, in each version, for the sections of a core module that tell what component it is to become.
+//! Encodes each world of ../../wit, in each version, for the custom sections that describe the component a core module becomes.
 //!
-//! wit-bindgen writes such a section, but for one world a crate, together with types of its own. All policies shall share one set
-//! of types and yet export no more than they answer, so the sections are made here, and `export!` takes the one that fits.
+//! wit-bindgen also writes such a section, but only for one world per crate, and together with its own types. Policies share one set of
+//! types, and each exports only the points at which it answers. This script therefore generates all sections, and `export!` selects the
+//! right one.
 
 use std::{env, error::Error, fmt::Write as _, fs, path::PathBuf};
 use wit_component::{StringEncoding, metadata};
@@ -9,7 +10,7 @@ use wit_parser::Resolve;
 
 const WIT: &str = "../../wit";
 
-/// A folder of WIT, and the module of the constants that it becomes.
+/// A folder of WIT, and the module for its constants.
 const VERSIONS: [(&str, &str); 2] = [("0.1.0", "v0_1"), ("0.2.0-draft", "draft")];
 
 fn main() -> Result<(), Box<dyn Error>> {

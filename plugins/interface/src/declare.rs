@@ -1,6 +1,6 @@
-//! The two forms that would otherwise be written twice.
+//! The macros for types that would otherwise be declared twice.
 
-/// An enum of WIT: its cases with their names there, which are those of the image too.
+/// Declares an enum of WIT. Each case has its name in WIT, which is also its JSON form.
 macro_rules! enumeration {
     ($(#[$meta:meta])* pub enum $name:ident { $($(#[$case_meta:meta])* $case:ident = $wit:tt,)+ }) => {
         $(#[$meta])*
@@ -31,7 +31,7 @@ macro_rules! enumeration {
                 }
             }
 
-            /// What wit-bindgen calls for a case that has crossed the component's boundary.
+            /// wit-bindgen's code calls this for a case that crosses the component's boundary.
             #[doc(hidden)]
             pub const fn _lift(case: u8) -> Self {
                 Self::ALL[case as usize]
@@ -40,13 +40,13 @@ macro_rules! enumeration {
     };
 }
 
-/// A question, in the form that a plugin receives and in the one that the host asks with, which borrows: a hundred runtimes go to a
-/// plugin without a copy.
+/// Declares a question in two forms: the owned one that a plugin receives, and the borrowed one that the host passes. The host can pass a
+/// hundred runtimes to a plugin without a copy.
 macro_rules! request {
     ($(#[$meta:meta])* [$($derive:ident),*] { $($(#[$field_meta:meta])* $field:ident: $owned:ty as $borrowed:ty,)+ }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, $($derive),*)]
-        // For the attributes of fields: nobody lowers this form.
+        // Only for the attributes of fields: this form is never lowered.
         #[cfg_attr(feature = "host", derive(wasmtime::component::ComponentType), component(record))]
         #[serde(rename_all = "camelCase", deny_unknown_fields)]
         pub struct Request {

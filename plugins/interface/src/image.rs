@@ -1,4 +1,4 @@
-//! How a value that serde can't tell is written in JSON.
+//! JSON forms that serde's derives can't express.
 
 use serde::{
     Deserialize, Deserializer, Serialize, Serializer, de,
@@ -7,23 +7,23 @@ use serde::{
 use serde_json::Value;
 use std::{cell::RefCell, fmt};
 
-/// A list that may be null: that is how Go writes an empty one.
+/// Reads null as an empty list, because Go writes an empty slice as null.
 pub fn list<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -> Result<Vec<T>, D::Error> {
     Option::deserialize(from).map(Option::unwrap_or_default)
 }
 
-/// Whether a list is left out because it is empty. For fields of questions, which are lists in one form and slices in the other.
+/// Whether a field is omitted because its list is empty. Accepts both forms of a question's fields, lists and slices.
 pub fn is_empty<T>(list: &impl AsRef<[T]>) -> bool {
     list.as_ref().is_empty()
 }
 
-/// A text that holds JSON: in the image it is the value itself.
+/// A text that contains JSON. Its JSON form is the value itself.
 pub mod json {
     use super::{Deserialize, Deserializer, Passed, Serialize, Serializer, Value, ser};
     use std::cell::RefCell;
 
     pub fn serialize<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
-        // No text at all is no value: a plugin without a configuration has no schema.
+        // An empty text is null: a plugin without a configuration has no schema.
         if text.is_empty() {
             return to.serialize_unit();
         }
@@ -38,8 +38,8 @@ pub mod json {
     }
 }
 
-/// What a deserializer has is handed to a serializer as it comes: digests are made of layers and templates all the time, and a value
-/// built from the text would be thrown away at once.
+/// Forwards a deserializer's values directly to a serializer. Digests of layers and templates are computed often, and a `Value` in between
+/// would be dropped at once.
 struct Passed<D>(RefCell<Option<D>>);
 
 impl<'de, D: Deserializer<'de>> Serialize for Passed<D> {
@@ -51,7 +51,7 @@ impl<'de, D: Deserializer<'de>> Serialize for Passed<D> {
     }
 }
 
-/// The other half: what is visited is serialized.
+/// The other half: a visitor that serializes what it visits.
 struct Passing<S>(S);
 
 impl<'de, S: Serializer> de::Visitor<'de> for Passing<S> {
@@ -130,11 +130,11 @@ impl<'de, M: ser::SerializeMap> de::DeserializeSeed<'de> for Field<'_, M> {
     }
 }
 
-/// The same where it may be absent. Null is a value like any other.
+/// The same for an optional value. Null is a value, not an absent one.
 pub mod optional_json {
     use super::{Deserialize, Deserializer, Serializer, Value, json};
 
-    #[allow(clippy::ref_option)] // As serde calls it.
+    #[allow(clippy::ref_option)] // serde requires this signature.
     pub fn serialize<S: Serializer>(text: &Option<String>, to: S) -> Result<S::Ok, S::Error> {
         match text {
             None => to.serialize_none(),
@@ -147,7 +147,7 @@ pub mod optional_json {
     }
 }
 
-/// A configuration's schema: absent, null or empty where there is nothing to configure.
+/// A configuration's schema: absent, null or empty if the plugin has no configuration.
 pub mod schema {
     use super::{Deserialize, Deserializer, Value};
 
@@ -159,7 +159,7 @@ pub mod schema {
     }
 }
 
-/// Numbers among which NaN is null.
+/// A list of numbers in which NaN is null.
 pub mod numbers {
     use super::{Deserialize, Deserializer, Serializer};
 
@@ -173,7 +173,7 @@ pub mod numbers {
     }
 }
 
-/// What a command answers: `{"ok": ...}`, or `{"err": ...}` with why not.
+/// A command's answer: `{"ok": ...}`, or `{"err": ...}` with the failure.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer<T, E> {
     Ok(T),

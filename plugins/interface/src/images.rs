@@ -1,10 +1,10 @@
-//! Where images come from that no user names.
+//! The registry of images that no user specifies.
 
-/// The name of the fact that says which registry they come from: a JSON string. It is a fact of `pod-templating`, and absent where they come
-/// from where they are published.
+/// The name of a fact of `pod-templating`: the registry of the mirror, as a JSON string. Without a mirror, the fact is absent, and images
+/// come from the registries that publish them.
 pub const IMAGE_MIRROR: &str = "imageMirror";
 
-/// The image in that registry, which keeps its path without the registry of its own.
+/// The name of the image in the mirror: the mirror replaces the registry, and the path stays the same.
 pub fn mirrored(image: &str, registry: &str) -> String {
     let path =
         image.split_once('/').filter(|(first, _)| first.contains(['.', ':']) || *first == "localhost").map_or(image, |(_, path)| path);

@@ -1,13 +1,13 @@
-//! The records that questions and answers are made of, as `wit/` defines them in its newest version: declared once, for the host and
-//! for the SDK, with their image in JSON, which commands, golden cases and `explain` speak.
+//! The records of questions and answers, as `wit/` defines them in its newest version. They are declared once, for the host and the SDK,
+//! with the JSON form that commands, golden cases and `explain` use.
 //!
-//! The image is that of docs/plugin-abi.md: a record is an object with names in camelCase, an enum its name, a variant an object with
-//! one field (or its name alone), an absent option is left out, the type `json` is the value itself, and NaN is null.
+//! docs/plugin-abi.md describes the JSON form: a record is an object with names in camelCase, an enum is its name, a variant is an object
+//! with one field (or only its name), an absent option is omitted, the type `json` is the value itself, and NaN is null.
 //!
-//! WIT stays the judge of their form. wit-bindgen takes these types in the place of its own and compiles only if fields and cases
-//! agree; wasmtime compares them with each component that it links.
+//! WIT remains the authority. wit-bindgen uses these types instead of its own, and compiles only if fields and cases agree. wasmtime
+//! compares them with each component that it links.
 
-// wasmtime's derive implements its traits, which are unsafe to implement by hand.
+// wasmtime's derives generate unsafe implementations of its traits.
 #![cfg_attr(feature = "host", allow(unsafe_code, unused_qualifications, clippy::missing_fields_in_debug))]
 
 #[macro_use]

@@ -1,16 +1,16 @@
-//! Which labels and annotations of a subject reach the objects that are made for it.
+//! Which labels and annotations of a subject are propagated to the objects that are created for it.
 
 use crate::{Entry, Fact, Reason, Role, Subject, image};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "host")]
 use wasmtime::component::{ComponentType, Lift, Lower};
 
-/// Somewhere that labels and annotations come from.
+/// A source of labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(default, deny_unknown_fields)]
 pub struct Layer {
-    /// Its name.
+    /// Its name, such as `subject`, `spec`, `runtime` or `namespace`.
     pub name: String,
     /// Its labels, by key.
     #[serde(deserialize_with = "image::list")]
@@ -21,18 +21,18 @@ pub struct Layer {
 }
 
 enumeration! {
-    /// Which metadata of the target is meant.
+    /// The metadata of the target that a question is about.
     #[derive(Default)]
     pub enum Place {
-        /// The object's own.
+        /// The object's own metadata.
         #[default]
         Object = "object",
-        /// That of the pods that it makes.
+        /// The metadata of the object's pods.
         PodTemplate = "pod-template",
     }
 }
 
-/// What the labels and annotations are for.
+/// The object that gets the labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -43,7 +43,7 @@ pub struct Target {
     pub kind: String,
     /// Its name.
     pub name: String,
-    /// What its pods do, or what it serves.
+    /// The role of its pods, or of the pods that it serves; absent if it belongs to the subject as a whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role: Option<Role>,
     /// For a leader or a worker: the role of its group.
@@ -70,29 +70,29 @@ pub struct Placed {
 request! {
     /// The question.
     [Default] {
-        /// What is to be served.
+        /// The subject of the decision.
         subject: Subject as &'a Subject,
-        /// What the labels and annotations are for.
+        /// The object that gets the labels and annotations.
         target: Target as &'a Target,
-        /// The layers, the weakest first.
+        /// The layers, lowest precedence first.
         layers: Vec<Layer> as &'a [Layer],
-        /// The labels so far, by key.
+        /// The current labels, by key, with those that earlier plugins placed.
         #[serde(default)]
         labels: Vec<Placed> as &'a [Placed],
-        /// The annotations so far, by key.
+        /// The current annotations, by key.
         #[serde(default)]
         annotations: Vec<Placed> as &'a [Placed],
-        /// Seconds since 1970, rounded down to a minute.
+        /// Seconds since 1970, rounded down to a minute. Set only if the plugin wants the time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         now: Option<u64> as Option<u64>,
-        /// What is told beside these fields.
+        /// Additional facts, by name. Ignore unknown ones.
         #[serde(default, skip_serializing_if = "image::is_empty")]
         facts: Vec<Fact> as &'a [Fact],
     }
 }
 
 enumeration! {
-    /// Labels or annotations.
+    /// A label or an annotation.
     #[derive(Default)]
     pub enum Sort {
         /// A label.
@@ -103,12 +103,12 @@ enumeration! {
     }
 }
 
-/// Something that a layer has and the target doesn't get.
+/// A label or annotation of a layer that the target doesn't get.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
 pub struct Dropped {
-    /// What it is.
+    /// A label or an annotation.
     pub sort: Sort,
     /// Its key.
     pub key: String,
@@ -123,42 +123,42 @@ pub struct Dropped {
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(default, deny_unknown_fields)]
 pub struct Answer {
-    /// All labels that the target gets, in place of those so far.
+    /// All labels that the target gets. They replace the current ones.
     #[serde(deserialize_with = "image::list")]
     pub labels: Vec<Placed>,
-    /// All annotations that the target gets, in place of those so far.
+    /// All annotations that the target gets. They replace the current ones.
     #[serde(deserialize_with = "image::list")]
     pub annotations: Vec<Placed>,
-    /// What was left out.
+    /// The labels and annotations that the plugin omitted.
     #[serde(deserialize_with = "image::list", skip_serializing_if = "Vec::is_empty")]
     pub dropped: Vec<Dropped>,
-    /// Why.
+    /// The reasons for the answer.
     #[serde(deserialize_with = "image::list", skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
 }
 
 impl Answer {
-    /// What the target has so far: the answer of a plugin that changes nothing.
+    /// The current labels and annotations: the answer of a plugin that changes nothing.
     pub fn unchanged(request: Request) -> Self {
         Self { labels: request.labels, annotations: request.annotations, dropped: Vec::new(), reasons: Vec::new() }
     }
 
-    /// Gives the target a label, in place of one of the same key.
+    /// Sets a label on the target. Replaces a label with the same key.
     pub fn put_label(&mut self, key: impl Into<String>, value: impl Into<String>, layer: impl Into<String>) {
         put(&mut self.labels, Placed { key: key.into(), value: value.into(), layer: layer.into() });
     }
 
-    /// Gives the target an annotation, in place of one of the same key.
+    /// Sets an annotation on the target. Replaces an annotation with the same key.
     pub fn put_annotation(&mut self, key: impl Into<String>, value: impl Into<String>, layer: impl Into<String>) {
         put(&mut self.annotations, Placed { key: key.into(), value: value.into(), layer: layer.into() });
     }
 
-    /// Takes the label away, and says why.
+    /// Removes a label, and records the reason.
     pub fn drop_label(&mut self, key: &str, reason: Reason) {
         drop_key(&mut self.labels, &mut self.dropped, Sort::Label, key, reason);
     }
 
-    /// Takes the annotation away, and says why.
+    /// Removes an annotation, and records the reason.
     pub fn drop_annotation(&mut self, key: &str, reason: Reason) {
         drop_key(&mut self.annotations, &mut self.dropped, Sort::Annotation, key, reason);
     }

@@ -1,18 +1,18 @@
-//! What the pods of a subject look like.
+//! How the pods of a subject are built.
 
 use crate::{Fact, Failure, Reason, Role, Subject, image};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 #[cfg(feature = "host")]
 use wasmtime::component::{ComponentType, Lift, Lower};
 
-/// Something that has a say in a pod.
+/// A source of fields for a pod: the runtime, the user's component, the model ...
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
     /// Its name.
     pub name: String,
-    /// What it says: a JSON object.
+    /// Its content: a JSON object.
     #[serde(with = "image::json")]
     pub content: String,
 }
@@ -20,55 +20,55 @@ pub struct Layer {
 request! {
     /// The question.
     [Default] {
-        /// What is to be served.
+        /// The subject of the decision.
         subject: Subject as &'a Subject,
-        /// What the pod does for it.
+        /// The role of the pod.
         role: Role as Role,
         /// For a leader or a worker: the role of its group.
         #[cfg_attr(feature = "host", component(name = "group-role"))]
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group_role: Option<Role> as Option<Role>,
-        /// The layers, the weakest first.
+        /// The layers, lowest precedence first.
         layers: Vec<Layer> as &'a [Layer],
-        /// The template so far, as a JSON object.
+        /// The current template, with the changes of earlier plugins, as a JSON object.
         #[serde(with = "image::json")]
         template: String as &'a str,
-        /// Seconds since 1970, rounded down to a minute.
+        /// Seconds since 1970, rounded down to a minute. Set only if the plugin wants the time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         now: Option<u64> as Option<u64>,
-        /// What is told beside these fields.
+        /// Additional facts, by name. Ignore unknown ones.
         #[serde(default, skip_serializing_if = "image::is_empty")]
         facts: Vec<Fact> as &'a [Fact],
     }
 }
 
 enumeration! {
-    /// What is done at a place in the template: as in RFC 6902, and `extend`.
+    /// An action on the template: `add`, `remove` and `replace` as in RFC 6902, and `extend`.
     pub enum Action {
-        /// Adds the value there, in place of what is there.
+        /// Adds the value at the path. In an object, it replaces an existing field.
         Add = "add",
-        /// Takes away what is there, which must exist.
+        /// Removes the existing value. It must exist.
         Remove = "remove",
-        /// Puts the value in place of what is there, which must exist.
+        /// Replaces the existing value. It must exist.
         Replace = "replace",
-        /// Adds all elements of a list, or all members of an object, to the list or object there, which must exist.
+        /// Adds all elements of a list, or all fields of an object, to the existing list or object, which must exist.
         Extend = "extend",
     }
 }
 
-/// One step on the way to the new template.
+/// One change of the template.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
 pub struct Operation {
-    /// What is done.
+    /// The kind of change.
     pub action: Action,
-    /// Where: a JSON Pointer into the template.
+    /// The path: a JSON Pointer into the template, such as `/spec/containers/0/env/-`.
     pub path: String,
-    /// The JSON value; absent for `remove` alone.
+    /// The JSON value; absent only for `remove`.
     #[serde(default, with = "image::optional_json", skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// The name of the layer that asked for it, or `plugin`.
+    /// The name of the layer that requested the change, or `plugin`.
     pub layer: String,
 }
 
@@ -77,55 +77,55 @@ pub struct Operation {
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(default, deny_unknown_fields)]
 pub struct Answer {
-    /// The steps, in order.
+    /// The changes, in order. The host applies all of them or none.
     #[serde(deserialize_with = "image::list")]
     pub operations: Vec<Operation>,
-    /// Why.
+    /// The reasons for the answer.
     #[serde(deserialize_with = "image::list", skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
 }
 
 impl Request {
-    /// The template so far.
+    /// Parses the current template.
     pub fn template<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         read(&self.template, "the template")
     }
 
-    /// What the fact of that name says; nothing where there is no such fact.
+    /// Parses the fact with this name, if there is one.
     pub fn fact<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         self.facts.iter().find(|fact| fact.name == name).map(|fact| read(&fact.value, name)).transpose()
     }
 
-    /// What the layer of that name says; nothing where there is no such layer.
+    /// Parses the layer with this name, if there is one.
     pub fn layer<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         self.layers.iter().find(|layer| layer.name == name).map(Layer::content).transpose()
     }
 }
 
 impl Layer {
-    /// What the layer says.
+    /// Parses the content of the layer.
     pub fn content<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         read(&self.content, &self.name)
     }
 }
 
 impl Operation {
-    /// Adds the value there, in place of what is there.
+    /// Adds the value at the path. In an object, it replaces an existing field.
     pub fn add(path: impl Into<String>, value: &impl Serialize, layer: impl Into<String>) -> Result<Self, Failure> {
         Ok(Self { action: Action::Add, path: path.into(), value: Some(write(value)?), layer: layer.into() })
     }
 
-    /// Puts the value in place of what is there, which must exist.
+    /// Replaces the existing value, which must exist.
     pub fn replace(path: impl Into<String>, value: &impl Serialize, layer: impl Into<String>) -> Result<Self, Failure> {
         Ok(Self { action: Action::Replace, path: path.into(), value: Some(write(value)?), layer: layer.into() })
     }
 
-    /// Adds all elements of a list at the end of the list there, or all members of an object to the object there, which must exist.
+    /// Appends all elements of a list to the existing list, or adds all fields of an object to the existing object, which must exist.
     pub fn extend(path: impl Into<String>, values: &impl Serialize, layer: impl Into<String>) -> Result<Self, Failure> {
         Ok(Self { action: Action::Extend, path: path.into(), value: Some(write(values)?), layer: layer.into() })
     }
 
-    /// Takes away what is there, which must exist.
+    /// Removes the existing value, which must exist.
     pub fn remove(path: impl Into<String>, layer: impl Into<String>) -> Self {
         Self { action: Action::Remove, path: path.into(), value: None, layer: layer.into() }
     }

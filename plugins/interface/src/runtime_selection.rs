@@ -1,11 +1,11 @@
-//! Which runtimes can serve a model, and how well.
+//! Which runtimes can serve a model, and how suitable they are.
 
 use crate::{Entry, Fact, Reason, Role, Subject, image, reason};
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "host")]
 use wasmtime::component::{ComponentType, Lift, Lower};
 
-/// A format or framework with its version.
+/// A format or framework and its version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
@@ -17,7 +17,7 @@ pub struct Versioned {
     pub version: Option<String>,
 }
 
-/// The model that is to be served.
+/// The model to serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -34,29 +34,29 @@ pub struct Model {
     /// Its annotations, by key.
     #[serde(deserialize_with = "image::list")]
     pub annotations: Vec<Entry>,
-    /// Whether it must not be used.
+    /// Whether the model is disabled and must not be used.
     pub disabled: bool,
     /// The format of its files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<Versioned>,
-    /// The library that it was made for.
+    /// The library that it was built for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub framework: Option<Versioned>,
-    /// Its family.
+    /// Its family, such as `llama`.
     #[cfg_attr(feature = "host", component(name = "model-type"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model_type: Option<String>,
-    /// Its implementation.
+    /// Its implementation, such as `LlamaForCausalLM`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub architecture: Option<String>,
-    /// How its weights are quantised.
+    /// The quantisation of its weights, such as `fp8`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
-    /// The number of its parameters as it is written.
+    /// The number of its parameters, as written, such as `8B`.
     #[cfg_attr(feature = "host", component(name = "parameter-size"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameter_size: Option<String>,
-    /// What it can do.
+    /// Its capabilities, such as `TEXT_GENERATION`.
     #[serde(deserialize_with = "image::list")]
     pub capabilities: Vec<String>,
     /// The parts of its diffusion pipeline, by name.
@@ -65,15 +65,15 @@ pub struct Model {
 }
 
 enumeration! {
-    /// How a version that a runtime names is compared with a model's.
+    /// How the version in a runtime is compared with the model's.
     #[derive(Default)]
     pub enum Comparison {
         /// The versions are equal.
         #[default]
         Equal = "equal",
-        /// The runtime's is greater.
+        /// The runtime's version is greater.
         GreaterThan = "greater-than",
-        /// The runtime's is greater or equal.
+        /// The runtime's version is greater or equal.
         GreaterThanOrEqual = "greater-than-or-equal",
     }
 }
@@ -90,7 +90,7 @@ pub struct Supported {
     pub version: Option<String>,
     /// How the versions are compared.
     pub comparison: Comparison,
-    /// How much a match counts, where the runtime says so.
+    /// The weight of a match, if the runtime sets one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
 }
@@ -112,11 +112,11 @@ pub struct SupportedModel {
     /// The quantisation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quantization: Option<String>,
-    /// Whether the runtime may be chosen for such a model without being named.
+    /// Whether the runtime may be selected for such a model if the subject doesn't name a runtime.
     #[cfg_attr(feature = "host", component(name = "auto-select"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_select: Option<bool>,
-    /// How much it is to be preferred.
+    /// The priority of the runtime for such a model; higher is better.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// The parts that a model's diffusion pipeline must have, by name.
@@ -124,7 +124,7 @@ pub struct SupportedModel {
     pub pipeline: Vec<Entry>,
 }
 
-/// A kind of accelerator that the cluster has.
+/// A kind of accelerator in the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -140,83 +140,83 @@ pub struct Accelerator {
     /// Its model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
-    /// The memory of one, in bytes.
+    /// The memory of one accelerator, in bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<u64>,
-    /// The version of what it computes.
+    /// Its compute capability, such as `9.0`.
     #[cfg_attr(feature = "host", component(name = "compute-capability"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub compute_capability: Option<String>,
-    /// What it can do.
+    /// Its features, such as `fp8`.
     #[serde(deserialize_with = "image::list")]
     pub features: Vec<String>,
     /// The specification of its class, as a JSON object.
     #[serde(with = "image::json")]
     pub spec: String,
-    /// How many nodes have it.
+    /// The number of nodes that have it.
     pub nodes: u32,
-    /// How many there are.
+    /// The number of accelerators; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub total: Option<u64>,
-    /// How many of them no pod has asked for.
+    /// The number that no pod requests; absent if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub free: Option<u64>,
 }
 
-/// What accelerators must have to be of use to somebody.
+/// Requirements for accelerators.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct AcceleratorNeeds {
-    /// The classes that will do, the preferred first; empty if any will.
+    /// The accepted classes, preferred first; empty if all are accepted.
     #[serde(deserialize_with = "image::list")]
     pub classes: Vec<String>,
-    /// The classes that won't.
+    /// The excluded classes.
     #[cfg_attr(feature = "host", component(name = "excluded-classes"))]
     #[serde(deserialize_with = "image::list")]
     pub excluded_classes: Vec<String>,
-    /// The families that will do; empty if any will.
+    /// The accepted families; empty if all are accepted.
     #[serde(deserialize_with = "image::list")]
     pub families: Vec<String>,
-    /// The least memory of one, in bytes.
+    /// The minimum memory of one accelerator, in bytes.
     #[cfg_attr(feature = "host", component(name = "min-memory"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_memory: Option<u64>,
-    /// The most memory of one, in bytes.
+    /// The maximum memory of one accelerator, in bytes.
     #[cfg_attr(feature = "host", component(name = "max-memory"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_memory: Option<u64>,
-    /// The least number of TFLOPS.
+    /// The minimum number of TFLOPS.
     #[cfg_attr(feature = "host", component(name = "min-tflops"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_tflops: Option<u64>,
-    /// The least version of what it computes.
+    /// The minimum compute capability.
     #[cfg_attr(feature = "host", component(name = "min-compute-capability"))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_compute_capability: Option<String>,
-    /// What it must be able to do.
+    /// The required features.
     #[serde(deserialize_with = "image::list")]
     pub features: Vec<String>,
-    /// The precisions that are preferred, the first most.
+    /// The preferred precisions, most preferred first.
     #[serde(deserialize_with = "image::list")]
     pub precisions: Vec<String>,
 }
 
-/// What a group of the subject's pods asks of accelerators.
+/// The requirements of one group of the subject's pods for accelerators.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(default, deny_unknown_fields)]
 pub struct Demand {
     /// The group.
     pub role: Role,
-    /// The strategy to choose by, as the subject names it.
+    /// The name of the strategy for the choice, as in the subject, such as `BestFit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// What they must have.
+    /// The requirements.
     pub needs: AcceleratorNeeds,
 }
 
-/// An accelerator for a group of the subject's pods.
+/// The accelerator of one group of the subject's pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
@@ -227,7 +227,7 @@ pub struct Assignment {
     pub accelerator: String,
 }
 
-/// What serves the subject now.
+/// The runtime that serves the subject now.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(default, deny_unknown_fields)]
@@ -243,7 +243,7 @@ pub struct Current {
     pub accelerators: Vec<Assignment>,
 }
 
-/// A runtime that might serve the model.
+/// A runtime that may be able to serve the model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(default, deny_unknown_fields)]
@@ -260,21 +260,21 @@ pub struct Candidate {
     /// Its annotations, by key.
     #[serde(deserialize_with = "image::list")]
     pub annotations: Vec<Entry>,
-    /// Whether it must not be used.
+    /// Whether the runtime is disabled and must not be used.
     pub disabled: bool,
-    /// The kinds of model that it supports, in its own order.
+    /// The kinds of models that it supports, in the runtime's order.
     #[serde(deserialize_with = "image::list")]
     pub models: Vec<SupportedModel>,
-    /// The smallest number of parameters as it is written.
+    /// The minimum number of parameters, as written, such as `1B`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub smallest: Option<String>,
-    /// The largest number of parameters as it is written.
+    /// The maximum number of parameters, as written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub largest: Option<String>,
-    /// The protocols that it speaks.
+    /// The protocols that it supports.
     #[serde(deserialize_with = "image::list")]
     pub protocols: Vec<String>,
-    /// What it requires of accelerators.
+    /// Its requirements for accelerators; absent if it has none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accelerators: Option<AcceleratorNeeds>,
 }
@@ -282,69 +282,69 @@ pub struct Candidate {
 request! {
     /// The question.
     [Default] {
-        /// What is to be served.
+        /// The subject of the decision.
         subject: Subject as &'a Subject,
-        /// The model that it asks for.
+        /// The model that the subject requests.
         model: Model as &'a Model,
         /// The runtimes, by kind, namespace and name.
         candidates: Vec<Candidate> as &'a [Candidate],
-        /// Whether the subject names its runtime.
+        /// Whether the subject names its runtime, which is then the only candidate.
         #[serde(default)]
         named: bool as bool,
         /// The accelerators of the cluster, by name.
         #[serde(default, skip_serializing_if = "image::is_empty")]
         accelerators: Vec<Accelerator> as &'a [Accelerator],
-        /// What the subject asks of accelerators, a group of pods each.
+        /// The subject's requirements for accelerators, one entry per group of pods.
         #[serde(default, skip_serializing_if = "image::is_empty")]
         demands: Vec<Demand> as &'a [Demand],
-        /// What serves the subject now.
+        /// The runtime that serves the subject now; absent before the first choice.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         current: Option<Current> as Option<&'a Current>,
-        /// Seconds since 1970, rounded down to a minute.
+        /// Seconds since 1970, rounded down to a minute. Set only if the plugin wants the time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         now: Option<u64> as Option<u64>,
-        /// What is told beside these fields.
+        /// Additional facts, by name. Ignore unknown ones.
         #[serde(default, skip_serializing_if = "image::is_empty")]
         facts: Vec<Fact> as &'a [Fact],
     }
 }
 
-/// What speaks for a runtime.
+/// The score of a runtime that can serve the model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Eligible {
-    /// How well it suits.
+    /// How suitable the runtime is: higher is better.
     pub score: f64,
-    /// Compared in order among equal scores, the smallest first.
+    /// Numbers that break ties between equal scores. They are compared in order, and the smallest comes first.
     #[cfg_attr(feature = "host", component(name = "tie-break"))]
     #[serde(deserialize_with = "image::list", skip_serializing_if = "Vec::is_empty")]
     pub tie_break: Vec<f64>,
-    /// What the score is made of.
+    /// The parts of the score.
     #[serde(deserialize_with = "image::list", skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<Reason>,
-    /// The accelerators that it would run on, a group of pods each.
+    /// The accelerators that it would use, one per group of pods.
     #[serde(deserialize_with = "image::list", skip_serializing_if = "Vec::is_empty")]
     pub accelerators: Vec<Assignment>,
 }
 
-/// What became of one candidate.
+/// The verdict on one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(variant))]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It can serve the model.
+    /// The runtime can serve the model.
     #[cfg_attr(feature = "host", component(name = "eligible"))]
     Eligible(Eligible),
-    /// It can't, or must not.
+    /// The runtime can't serve the model, or must not.
     #[cfg_attr(feature = "host", component(name = "excluded"))]
     Excluded(Reason),
-    /// The plugin has nothing to say of it.
+    /// The plugin has no opinion on the runtime.
     #[cfg_attr(feature = "host", component(name = "abstain"))]
     Abstain,
 }
 
-/// A runtime that can serve the model; the higher the score, the better.
+/// A runtime that can serve the model; a higher score is better.
 pub fn eligible(score: f64, reasons: Vec<Reason>) -> Verdict {
     Verdict::Eligible(Eligible { score, reasons, ..Eligible::default() })
 }

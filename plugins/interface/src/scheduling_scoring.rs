@@ -1,4 +1,4 @@
-//! How well each candidate suits.
+//! How suitable each candidate is.
 
 use crate::{Fact, Question, Reason, image};
 use serde::{Deserialize, Serialize};
@@ -8,14 +8,14 @@ use wasmtime::component::{ComponentType, Lift, Lower};
 request! {
     /// The question.
     [] {
-        /// What is asked for.
+        /// What is to be scored.
         question: Question as Question,
         /// The length of a row.
         columns: u32 as u32,
-        /// The rows, one after the other: one a candidate.
+        /// The rows, one per candidate, concatenated. Each row has one column per feature that the plugin requested, in that order.
         #[serde(with = "image::numbers")]
         matrix: Vec<f64> as &'a [f64],
-        /// What is told beside these fields.
+        /// Additional facts, by name. Ignore unknown ones.
         #[serde(default, skip_serializing_if = "image::is_empty")]
         facts: Vec<Fact> as &'a [Fact],
     }
@@ -28,12 +28,12 @@ impl RequestRef<'_> {
     }
 }
 
-/// The answer: a score a row. In JSON, NaN is null.
+/// The answer: one score per row. In JSON, NaN is null.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Scores(#[serde(with = "image::numbers")] pub Vec<f64>);
 
-/// A part of a score.
+/// One term of a score, with its explanation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
@@ -42,13 +42,13 @@ pub struct Term {
     pub code: String,
     /// A sentence for people.
     pub message: String,
-    /// What it adds to the score, or takes from it.
+    /// The value that it adds to the score; negative if it lowers the score.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<f64>,
 }
 
 impl Term {
-    /// A part of a score that is a number.
+    /// A term with a number.
     pub fn new(code: impl Into<String>, message: impl Into<String>, value: f64) -> Self {
         Self { code: code.into(), message: message.into(), value: Some(value) }
     }

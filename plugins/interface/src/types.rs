@@ -1,11 +1,11 @@
-//! What several policy points speak of.
+//! Types that several policy points share.
 
 use crate::image;
 use serde::{Deserialize, Serialize};
 #[cfg(feature = "host")]
 use wasmtime::component::{ComponentType, Lift, Lower};
 
-/// One label or annotation.
+/// A label or annotation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
@@ -27,7 +27,7 @@ pub struct Subject {
     pub version: String,
     /// Its kind.
     pub kind: String,
-    /// The namespace that it is in; empty for a cluster-scoped kind.
+    /// Its namespace; empty for a cluster-scoped kind.
     pub namespace: String,
     /// Its name.
     pub name: String,
@@ -44,33 +44,33 @@ pub struct Subject {
 }
 
 enumeration! {
-    /// What a pod does for its subject.
+    /// The role of a pod in its subject.
     #[derive(Default)]
     pub enum Role {
-        /// It runs the model, or its prefill phase where there is a decoder.
+        /// It runs the model, or only its prefill phase if there is a decoder.
         #[default]
         Engine = "engine",
         /// It runs the decode phase.
         Decoder = "decoder",
-        /// It spreads requests over the others.
+        /// It distributes requests to the others.
         Router = "router",
         /// It leads a group of pods that run one model together.
         Leader = "leader",
-        /// It belongs to such a group.
+        /// It is a member of such a group.
         Worker = "worker",
-        /// It is the workload of an LLMInferenceService.
+        /// It runs the main workload of an LLMInferenceService.
         Main = "main",
-        /// It is that service's prefill workload.
+        /// It runs the prefill workload of an LLMInferenceService.
         Prefill = "prefill",
         /// It picks the endpoint of each request.
         Scheduler = "scheduler",
-        /// It works on something once, such as a benchmark.
+        /// It runs once to completion, such as a benchmark.
         Job = "job",
         /// It serves an InferenceModel.
         Server = "server",
         /// It trains a model, alone or as one of several.
         Trainer = "trainer",
-        /// It starts the trainers of its group, and trains nothing itself.
+        /// It starts the trainers of its group, but doesn't train.
         Launcher = "launcher",
         /// It turns text into tokens for the scheduler.
         Tokenizer = "tokenizer",
@@ -78,78 +78,78 @@ enumeration! {
 }
 
 enumeration! {
-    /// What scores are asked for.
+    /// What scheduling-scoring scores.
     pub enum Question {
-        /// Which node a pod is to run on.
+        /// Which node a pod runs on.
         NodePlacement = "node-placement",
-        /// Which model gets memory when there isn't enough for all.
+        /// Which model gets memory if there isn't enough for all.
         MemoryAdmission = "memory-admission",
-        /// Which endpoint is to answer a request.
+        /// Which endpoint serves a request.
         EndpointPick = "endpoint-pick",
     }
 }
 
-/// Why an answer is what it is.
+/// One reason for an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
 pub struct Reason {
-    /// One CamelCase word that a program may rely on.
+    /// A code for programs: one CamelCase word.
     pub code: String,
-    /// A sentence for people.
+    /// A message for people: one sentence.
     pub message: String,
 }
 
 enumeration! {
-    /// Whose problem it is that a question has no answer.
+    /// The cause of a failure.
     #[derive(Default)]
     pub enum FailureKind {
-        /// The question's: nothing is held against the plugin.
+        /// The request can't be answered as it is. This doesn't count against the plugin.
         #[default]
         Refusal = "refusal",
-        /// The plugin's: it counts like a trap.
+        /// The plugin is broken. This counts against it like a trap.
         Fault = "fault",
     }
 }
 
-/// Why a question can't be answered.
+/// Why a plugin can't answer a question.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// Whose problem it is.
+    /// The cause.
     #[serde(default)]
     pub kind: FailureKind,
-    /// A sentence that says what is wrong and what to do about it.
+    /// A sentence that describes the problem and the remedy.
     pub message: String,
-    /// The field of the subject that causes it.
+    /// The field of the subject that causes the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
 }
 
-/// Something that a question tells and that has no field of its own.
+/// Information in a question that has no field of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "host", derive(ComponentType, Lift, Lower), component(record))]
 #[serde(deny_unknown_fields)]
 pub struct Fact {
     /// Its name.
     pub name: String,
-    /// What it says: a JSON value.
+    /// Its value, in JSON.
     #[serde(with = "image::json")]
     pub value: String,
 }
 
-/// A label or annotation.
+/// Creates a label or annotation.
 pub fn entry(key: impl Into<String>, value: impl Into<String>) -> Entry {
     Entry { key: key.into(), value: value.into() }
 }
 
-/// A reason: one CamelCase word, and a sentence.
+/// Creates a reason from one CamelCase word and a sentence.
 pub fn reason(code: impl Into<String>, message: impl Into<String>) -> Reason {
     Reason { code: code.into(), message: message.into() }
 }
 
-/// The value of a label or annotation.
+/// Returns the value of a label or annotation.
 pub fn lookup<'a>(entries: &'a [Entry], key: &str) -> Option<&'a str> {
     entries.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
 }
@@ -161,31 +161,31 @@ impl<K: Into<String>, V: Into<String>> From<(K, V)> for Entry {
 }
 
 impl Failure {
-    /// The question can't be answered as it is: its author has to change something.
+    /// The request can't be answered as it is: the author of the subject must change something.
     pub fn refusal(message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Refusal, message: message.into(), field: None }
     }
 
-    /// The plugin is broken: its author has to change something.
+    /// The plugin is broken: the author of the plugin must change something.
     pub fn fault(message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Fault, message: message.into(), field: None }
     }
 
-    /// Names the field of the subject that causes it, such as `spec.engine.runner.args`.
+    /// Sets the field of the subject that causes the failure, such as `spec.engine.runner.args`.
     #[must_use]
     pub fn at(self, field: impl Into<String>) -> Self {
         Self { field: Some(field.into()), ..self }
     }
 }
 
-/// A refusal.
+/// Creates a refusal.
 impl From<String> for Failure {
     fn from(message: String) -> Self {
         Self::refusal(message)
     }
 }
 
-/// A refusal.
+/// Creates a refusal.
 impl From<&str> for Failure {
     fn from(message: &str) -> Self {
         Self::refusal(message)

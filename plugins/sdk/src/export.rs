@@ -1,6 +1,6 @@
-//! The one macro line of a policy.
+//! The macro that exports a policy.
 
-/// Makes a plugin of the functions that answer the policy points.
+/// Creates a plugin from the functions that answer at the policy points.
 ///
 /// | field | | |
 /// |---|---|---|
@@ -8,17 +8,17 @@
 /// | `pod_templating` | `fn(&Config, Request) -> Result<Answer, Failure>` | |
 /// | `metadata_propagation` | `fn(&Config, Request) -> Result<Answer, Failure>` | |
 /// | `scheduling_scoring` | `fn(&Config, Question, &Matrix) -> Result<Vec<f64>, Failure>` | |
-/// | `explain` | `fn(&Config, Question, &Matrix, usize) -> Vec<Term>` | beside `scheduling_scoring` |
-/// | `features` | `[(Question::NodePlacement, &["a-column", ...]), ...]` | beside `scheduling_scoring` |
+/// | `explain` | `fn(&Config, Question, &Matrix, usize) -> Vec<Term>` | with `scheduling_scoring` |
+/// | `features` | `[(Question::NodePlacement, &["a-column", ...]), ...]` | with `scheduling_scoring` |
 /// | `config` | a type with `Deserialize` and `JsonSchema` | `NoConfig` |
-/// | `wants_time` | whether requests are to tell the time | `false` |
-/// | `name`, `version` | for people | the crate's |
+/// | `wants_time` | whether requests contain the time | `false` |
+/// | `name`, `version` | for display | the crate's |
 ///
-/// Name one point at least; the order of the fields is free. Built for any target but Wasm, nothing is exported, so that several
-/// policies can be linked into one test.
+/// Specify at least one point. The order of the fields is free. On targets other than Wasm, the macro exports nothing, so several policies
+/// can be linked into one test.
 #[macro_export]
 macro_rules! export {
-    // Each step moves one field to where it belongs: [config] [name] [version] [other items of the implementation] [points].
+    // Each step moves one field into its bracket: [config] [name] [version] [other items of the implementation] [points].
     (@ $config:tt $name:tt $version:tt [$($items:tt)*] $points:tt config: $type:ty, $($rest:tt)*) => {
         $crate::export! { @ [$type] $name $version
             [$($items)* fn config_schema() -> ::std::string::String { $crate::private::schema::<$type>() }]
@@ -73,7 +73,7 @@ macro_rules! export {
             ) -> ::std::vec::Vec<$crate::scheduling_scoring::Term> { $function(config, question, matrix, row) }]
             $points $($rest)* }
     };
-    // The comma after the last field is there once, whether it was written or not.
+    // Drops the additional comma: the entry rule always appends one.
     (@ $config:tt $name:tt $version:tt $items:tt $points:tt ,) => {
         $crate::export! { @ $config $name $version $items $points }
     };
@@ -100,7 +100,7 @@ macro_rules! export {
                 $($items)*
             }
 
-            // What a host finds in the module; elsewhere these names would clash with those of other policies.
+            // The symbols that a host looks for in the module. On other targets, they would clash with those of other policies.
             #[cfg(target_arch = "wasm32")]
             const _: () = {
                 $crate::export! { @symbols $($points)* }
@@ -130,7 +130,7 @@ macro_rules! export {
         $crate::export! { @interfaces metadata_propagation }
         $crate::export! { @interfaces scheduling_scoring }
     };
-    // Each version has a section of its own; whoever makes the component puts them together.
+    // Each version has its own section; the tool that builds the component merges them.
     (@worlds $world:ident) => {
         #[unsafe(link_section = "component-type:pointsman-policy-0.1.0")]
         static WORLD_0_1: [u8; $crate::private::v0_1::$world.len()] = $crate::private::v0_1::$world;

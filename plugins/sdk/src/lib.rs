@@ -1,8 +1,8 @@
-//! Write Pointsman policies in Rust: a plain function and one macro line.
+//! Write Pointsman policies in Rust: a plain function and one macro call.
 //!
-//! A policy is written against the newest records, and the plugin speaks both the published interfaces and the draft of the next ones: a host
-//! asks by the newest that it may. Where that is 0.1.0, the fields that came later are empty, and what 0.1.0 has no place for in an answer
-//! is left out or spelled out.
+//! A policy uses the newest records, and the plugin exports both the published interfaces and the draft of the next ones. The host calls it
+//! with the newest version that it may use. With 0.1.0, fields that were added later are empty, and the parts of an answer that 0.1.0 lacks
+//! are omitted or converted.
 //!
 //! ```
 //! use pointsman_plugin::{Failure, metadata_propagation::{Answer, Request}};
@@ -23,9 +23,9 @@
 //! pointsman_plugin::export! { config: Config, metadata_propagation: propagate }
 //! ```
 //!
-//! The crate that has this, with `crate-type = ["cdylib", "rlib"]`, is a plugin when it is built for `wasm32-unknown-unknown`. Everywhere
-//! else it is an ordinary library with the same types: its function is tested with `cargo test`. The message of a panic is a part of the
-//! error that the host reports.
+//! A crate with this code and `crate-type = ["cdylib", "rlib"]` is a plugin if it is built for `wasm32-unknown-unknown`. For every other
+//! target, it is an ordinary library with the same types, so `cargo test` can test its function. If the plugin panics, the host reports the
+//! panic's message in its error.
 
 pub mod log;
 
@@ -51,24 +51,24 @@ pub mod runtime_selection {
     };
 }
 
-/// What a pod looks like: `fn template(&Config, Request) -> Result<Answer, Failure>`.
+/// How a pod is built: `fn template(&Config, Request) -> Result<Answer, Failure>`.
 pub mod pod_templating {
     pub use pointsman_interface::pod_templating::{Action, Answer, Layer, Operation, Request};
 }
 
-/// Which labels and annotations are carried where: `fn propagate(&Config, Request) -> Result<Answer, Failure>`.
+/// Which labels and annotations are propagated to which objects: `fn propagate(&Config, Request) -> Result<Answer, Failure>`.
 pub mod metadata_propagation {
     pub use pointsman_interface::metadata_propagation::{Answer, Dropped, Layer, Place, Placed, Request, Sort, Target};
 }
 
-/// How well each candidate suits: `fn score(&Config, Question, &Matrix) -> Result<Vec<f64>, Failure>`, and for the one who wants to know
-/// why, `fn explain(&Config, Question, &Matrix, row: usize) -> Vec<Term>`.
+/// How suitable each candidate is: `fn score(&Config, Question, &Matrix) -> Result<Vec<f64>, Failure>`. Optionally,
+/// `fn explain(&Config, Question, &Matrix, row: usize) -> Vec<Term>` explains the score of one candidate.
 pub mod scheduling_scoring {
     pub use crate::{Question, matrix::Matrix};
     pub use pointsman_interface::scheduling_scoring::{Request, Scores, Term};
 }
 
-/// What `export!` needs, and nobody else.
+/// For `export!` only.
 #[doc(hidden)]
 pub mod private {
     pub use crate::policy::schema;

@@ -1,16 +1,16 @@
-//! Lines for the host's log; nothing where there is no host, as in a test.
+//! Writes lines to the host's log. Outside of a host, for example in a test, it does nothing.
 
-/// Writes what is of use only while the plugin is written.
+/// Writes a line that helps only during the development of the plugin.
 pub fn debug(message: impl AsRef<str>) {
     host::write(host::Level::Debug, message.as_ref());
 }
 
-/// Writes what is worth knowing.
+/// Writes a line with useful information.
 pub fn info(message: impl AsRef<str>) {
     host::write(host::Level::Info, message.as_ref());
 }
 
-/// Writes what is worth looking at.
+/// Writes a line that deserves attention.
 pub fn warn(message: impl AsRef<str>) {
     host::write(host::Level::Warn, message.as_ref());
 }

@@ -1,8 +1,8 @@
-//! The numbers that candidates are scored by.
+//! The matrix of features that a plugin scores candidates by.
 
 use crate::Failure;
 
-/// A row a candidate, and in each a column for every feature that the plugin asked for. What isn't known is NaN.
+/// One row per candidate, and in each row one column per feature that the plugin requested. An unknown value is NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     columns: usize,
@@ -10,7 +10,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix of the rows that the values make, one after the other.
+    /// Splits the values into rows of `columns` values each.
     pub fn new(columns: usize, values: Vec<f64>) -> Result<Self, Failure> {
         if values.len().checked_rem(columns).unwrap_or(values.len()) != 0 {
             return Err(Failure::refusal(format!("{} values don't make rows of {columns}", values.len())));
@@ -23,12 +23,12 @@ impl Matrix {
         self.columns
     }
 
-    /// A row for each candidate.
+    /// One row per candidate.
     pub fn rows(&self) -> impl ExactSizeIterator<Item = &[f64]> {
         self.values.chunks_exact(self.columns.max(1))
     }
 
-    /// One candidate's row.
+    /// The row of one candidate.
     pub fn row(&self, index: usize) -> Option<&[f64]> {
         self.rows().nth(index)
     }

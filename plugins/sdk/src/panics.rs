@@ -1,13 +1,13 @@
-//! A panic's message for the host. Without it the host sees only that the plugin trapped.
+//! Reports a panic's message to the host. Without it, the host sees only that the plugin trapped.
 
-/// Logs each panic of this instance from now on. The host puts a line that begins like this into the error of the call; see
+/// From now on, logs each panic of this instance. The host copies a line that begins like this into the error of the call; see
 /// docs/plugin-abi.md.
 #[cfg(target_arch = "wasm32")]
 pub(crate) fn log_panics() {
     std::panic::set_hook(Box::new(|panic| crate::log::warn(line(panic.location(), panic.payload_as_str()))));
 }
 
-/// In a test the default hook prints the message.
+/// In tests, the default hook prints the message.
 #[cfg(not(target_arch = "wasm32"))]
 pub(crate) fn log_panics() {}
 

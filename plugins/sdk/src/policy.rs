@@ -1,4 +1,4 @@
-//! What `export!` makes of a policy's functions, and how the component's interfaces reach them.
+//! The trait that `export!` implements with a policy's functions, and its connection to the component's interfaces.
 
 use crate::{
     Description, Failure, FeatureSet, Point, Question,
@@ -11,25 +11,25 @@ use crate::{
 use serde::{Deserialize, de::DeserializeOwned};
 use std::sync::OnceLock;
 
-/// A policy. `export!` implements it; the points that it doesn't name answer with a failure.
+/// A policy. `export!` implements it. At points that it doesn't list, it returns a failure.
 pub trait Policy {
-    /// What can be configured.
+    /// The type of its configuration.
     type Config: DeserializeOwned + 'static;
-    /// Its name, for people.
+    /// Its name, for display.
     const NAME: &'static str;
-    /// Its version, for people.
+    /// Its version, for display.
     const VERSION: &'static str;
-    /// The points that it answers.
+    /// The points at which it answers.
     const POINTS: &'static [Point];
-    /// The columns that it wants, for each question.
+    /// The columns that it requests, per question.
     const FEATURES: &'static [(Question, &'static [&'static str])] = &[];
-    /// Whether its requests are to tell the time.
+    /// Whether its requests contain the time.
     const WANTS_TIME: bool = false;
 
-    /// Where the configuration of this instance is kept.
+    /// The cell that holds the configuration of this instance.
     fn config() -> &'static OnceLock<Self::Config>;
 
-    /// The JSON Schema of the configuration; empty if there is nothing to configure.
+    /// The JSON Schema of the configuration; empty if the policy has none.
     fn config_schema() -> String {
         String::new()
     }
@@ -54,13 +54,13 @@ pub trait Policy {
         Err(unanswered("scheduling-scoring"))
     }
 
-    /// Says why one candidate got its score.
+    /// Explains the score of one candidate.
     fn explain(_: &Self::Config, _: Question, _: &Matrix, _: usize) -> Vec<Term> {
         Vec::new()
     }
 }
 
-/// The configuration of a policy that has none: anything but `{}` is refused.
+/// The configuration of a policy that has none: everything except `{}` is rejected.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NoConfig {}
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(schema["additionalProperties"], false);
     }
 
-    /// One test, because there is one configuration.
+    /// A single test, because the configuration is static.
     #[test]
     fn is_configured_once_and_then_answers() {
         let request = |matrix| Request { question: Question::EndpointPick, columns: 2, matrix, facts: Vec::new() };

@@ -1,5 +1,5 @@
-//! A plugin that answers at several points, with every field of the macro, and one that has nothing to configure. Several of them are
-//! linked into this test.
+//! A plugin that answers at several points and uses every field of the macro, and one without a configuration. Both are linked into this
+//! test.
 
 use pointsman_plugin::{
     Failure, NoConfig, Question, pod_templating,

@@ -1,4 +1,4 @@
-//! The draft of 0.2.0, which has the newest records.
+//! The bindings of the draft of 0.2.0, which has the newest records.
 #![allow(
     unsafe_code,
     dead_code,
@@ -13,7 +13,7 @@
 
 wit_bindgen::generate!({
     path: "../../wit/0.2.0-draft",
-    // Under another name: what wit-bindgen exports from a crate is named after the world.
+    // Renamed: wit-bindgen names exports of the crate after the world, and both versions call theirs `policy`.
     inline: "package pointsman:sdk; world draft { include pointsman:policy/policy@0.2.0-draft; }",
     world: "pointsman:sdk/draft",
     generate_all,

@@ -1,5 +1,6 @@
-//! What wit-bindgen makes of ../../wit: how values cross the component's boundary, in each version that a plugin speaks. The records are
-//! those of `pointsman-interface`; what an older version has otherwise is converted beside its bindings.
+//! The code that wit-bindgen generates from ../../wit: it moves values across the component's boundary, in each version that a plugin
+//! supports. The records are those of `pointsman-interface`. Next to the bindings of an older version is the conversion of the records that
+//! differ.
 
 pub mod draft;
 pub mod v0_1;

@@ -1,4 +1,4 @@
-//! 0.1.0. Records that are the same in the newest version are shared with it.
+//! The bindings of 0.1.0. They reuse all records that are unchanged in the newest version.
 #![allow(
     unsafe_code,
     dead_code,
@@ -13,7 +13,7 @@
 
 wit_bindgen::generate!({
     path: "../../wit/0.1.0",
-    // Under another name: what wit-bindgen exports from a crate is named after the world.
+    // Renamed: wit-bindgen names exports of the crate after the world, and both versions call theirs `policy`.
     inline: "package pointsman:sdk; world v0-1 { include pointsman:policy/policy@0.1.0; }",
     world: "pointsman:sdk/v0-1",
     generate_all,

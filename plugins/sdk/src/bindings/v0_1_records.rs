@@ -1,4 +1,4 @@
-//! A policy is written against the newest records. A host that speaks 0.1.0 alone asks with fewer fields, and takes fewer answers.
+//! Converts between the newest records, which policies use, and those of 0.1.0: its questions have fewer fields, and so do its answers.
 
 use super::v0_1::{
     exports::pointsman::policy::{metadata_propagation, pod_templating, runtime_selection},
@@ -140,7 +140,7 @@ impl TryFrom<newest_pods::Answer> for pod_templating::Answer {
     }
 }
 
-/// One operation as those that 0.1.0 has: what extends a list or an object becomes one for each element.
+/// Converts one operation to those of 0.1.0: `extend` becomes one `add` per element.
 fn spell_out(operation: Operation, operations: &mut Vec<pod_templating::Operation>) -> Result<(), Failure> {
     let Operation { action, path, value, layer } = operation;
     let action = match action {
