@@ -1,9 +1,9 @@
-//! Builds the default policies and the CEL evaluator, which the host carries in itself, as they are shipped: for Wasm, with the profile
+//! Builds the default policies and the CEL evaluator, which are embedded in the host, in their shipped form: for Wasm, with the profile
 //! `plugin`.
 //!
-//! Cargo can't depend on a crate's build for another target, so another cargo is called, with a target directory of its own: the
-//! outer one holds the lock of its own. Its bytes must not depend on who builds them and where, nor on what the host is built for:
-//! their digests are compared.
+//! Cargo can't depend on a crate's build for another target, so this script calls another cargo. It has its own target directory, because
+//! the outer cargo holds the lock of the outer one. The digests of the bytes are compared, so the bytes must not depend on the machine or
+//! on the host's target.
 
 use std::{
     env,
@@ -13,7 +13,7 @@ use std::{
     process::{Command, ExitCode},
 };
 
-/// The crates are called so with `pointsman-` before it.
+/// The names of the crates without `pointsman-`.
 const POLICIES: [&str; 5] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring", "cel"];
 
 const TARGET: &str = "wasm32-unknown-unknown";
@@ -48,7 +48,7 @@ fn run() -> Result<(), String> {
     for (name, _) in env::vars_os().filter(|(name, _)| is_of_the_outer_build(&name.to_string_lossy())) {
         cargo.env_remove(name);
     }
-    // Set, and empty, they win over a configuration file too.
+    // Set to empty, they also take precedence over a configuration file.
     cargo.env("RUSTC_WRAPPER", "").env("RUSTC_WORKSPACE_WRAPPER", "").env("CARGO_ENCODED_RUSTFLAGS", flags(&workspace)?);
     let built = cargo.output().map_err(|error| format!("cargo can't be run: {error}"))?;
     if !built.status.success() {
@@ -68,7 +68,7 @@ fn path(variable: &str) -> Result<PathBuf, String> {
     env::var_os(variable).map(PathBuf::from).ok_or_else(|| format!("cargo sets {variable}, but it isn't set"))
 }
 
-/// What the policies are made of, and not their tests: whenever this script runs, the host is compiled again.
+/// The sources of the policies, without their tests: whenever this script runs, the host is recompiled.
 fn watch(workspace: &Path) {
     let of_policies = POLICIES.iter().flat_map(|policy| [format!("plugins/{policy}/src"), format!("plugins/{policy}/Cargo.toml")]);
     let shared = [
@@ -88,7 +88,7 @@ fn watch(workspace: &Path) {
     }
 }
 
-/// A folder in the outer target directory, the same for every profile and target of the host.
+/// A folder in the outer target directory. All profiles and targets of the host share it.
 fn target_dir(out: &Path) -> Result<PathBuf, String> {
     // <target directory>/[<target>/]<profile>/build/<package>/out
     let outer = out.ancestors().nth(4).ok_or_else(|| format!("{} isn't below a target directory", out.display()))?;
@@ -99,8 +99,8 @@ fn target_dir(out: &Path) -> Result<PathBuf, String> {
     Ok(outer.join("builtin"))
 }
 
-/// Whether a variable tells the outer cargo, or this script, how the host is built: flags, wrappers such as clippy's, profiles, the
-/// jobserver, coverage. What says where the toolchain and crates come from stays.
+/// Whether a variable describes how the outer cargo builds the host: flags, wrappers such as clippy's, profiles, the jobserver, coverage.
+/// Variables for the location of the toolchain and of crates stay.
 fn is_of_the_outer_build(name: &str) -> bool {
     const STAY: [&str; 5] = ["CARGO_HOME", "CARGO_HTTP_", "CARGO_NET_", "CARGO_REGISTR", "CARGO_SOURCE_"];
     const GO: [&str; 7] = ["CARGO_", "CLIPPY_", "DEP_", "LLVM_PROFILE_", "RUSTC_", "RUSTDOC", "RUSTFLAGS"];
@@ -120,13 +120,13 @@ fn is_of_the_outer_build(name: &str) -> bool {
     !STAY.iter().any(|stay| name.starts_with(stay)) && (GO.iter().any(|go| name.starts_with(go)) || GO_EXACTLY.contains(&name))
 }
 
-/// Flags that keep the paths of this machine out of the bytes. Given like this they win over all others.
+/// Flags that remove this machine's paths from the bytes. In this variable they take precedence over all others.
 fn flags(workspace: &Path) -> Result<OsString, String> {
     let Toolchain { sources, commit } = toolchain()?;
     let mut renamed = vec![(workspace.to_owned(), "/pointsman".to_owned()), (sources, format!("/rustc/{commit}"))];
     let home = env::var_os("CARGO_HOME").map(PathBuf::from).or_else(|| env::home_dir().map(|home| home.join(".cargo")));
     if let Some(home) = home {
-        // Their names differ where a mirror stands in for crates.io.
+        // Their names differ if a mirror replaces crates.io.
         let registries = fs::read_dir(home.join("registry/src")).into_iter().flatten().flatten();
         renamed.push((home, "/cargo".to_owned()));
         renamed.extend(registries.map(|registry| (registry.path(), "/crates".to_owned())));
@@ -136,7 +136,7 @@ fn flags(workspace: &Path) -> Result<OsString, String> {
         if !flags.is_empty() {
             flags.push("\u{1f}");
         }
-        // Among those that fit rustc takes the last, so the more special ones come after the others.
+        // rustc uses the last prefix that matches, so more specific prefixes follow.
         flags.push("--remap-path-prefix=");
         flags.push(from);
         flags.push("=");
@@ -146,9 +146,9 @@ fn flags(workspace: &Path) -> Result<OsString, String> {
 }
 
 struct Toolchain {
-    /// Where the standard library's sources are, if they are installed.
+    /// The folder of the standard library's sources, if they are installed.
     sources: PathBuf,
-    /// What stands in the place of that folder if they aren't.
+    /// The commit that replaces that folder otherwise.
     commit: String,
 }
 

@@ -1,8 +1,8 @@
-//! The folder in which compiled plugins are kept. What lies there is run as native code, so it must be ours alone.
+//! The folder of compiled plugins. Its files are executed as native code, so no other user may have access.
 //!
-//! The folder is opened once and its files by that handle: whoever owns a folder above can put another one in its place, and changes
-//! nothing. Folder and files must belong to this user and be writable by nobody else. Where others run under the same user id and reach
-//! the same volume, a key tells our files from theirs.
+//! The folder is opened once, and its files through that handle. Whoever owns a parent folder can replace it with another, but without
+//! effect. The folder and its files must belong to this user, and no other user may have write access. If other processes run under the
+//! same user id and share the volume, a key authenticates our files.
 
 use crate::sync::locked;
 use rustix::{
@@ -19,24 +19,24 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// Bytes of a file's checksum, which stands before all else.
+/// The length of the checksum at the start of a file, in bytes.
 const CHECKSUM: usize = 32;
 
-/// No file of ours is longer: the machine code of the largest plugin is a fraction of it.
+/// The maximum size of a file. The machine code of the largest plugin takes a fraction of it.
 const LARGEST: u64 = 1 << 30;
 
-/// Why a folder is none for it.
+/// Why a folder can't be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
-    /// It can't be made or opened.
+    /// The folder can't be created or opened.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// It isn't ours alone.
+    /// Another user has access to it.
     #[error("{0} isn't ours alone")]
     Shared(PathBuf),
 }
 
-/// A folder of our own.
+/// A folder that only this user can write to.
 #[derive(Debug)]
 pub struct Artifacts {
     path: PathBuf,
@@ -45,12 +45,12 @@ pub struct Artifacts {
 }
 
 impl Artifacts {
-    /// Opens the folder, which is made where there is none. What is kept is told from others' by the key.
+    /// Opens the folder, and creates it if it doesn't exist. The key authenticates the files.
     pub fn open(path: &Path, key: &[u8]) -> Result<Self, FolderError> {
         Ok(Self { path: path.to_owned(), key: key.to_owned(), folder: Mutex::new(Arc::new(open(path)?)) })
     }
 
-    /// What is kept under a name, if it is whole and ours.
+    /// The content of a file, if it is complete and authentic.
     pub fn read(&self, name: &str) -> Option<Vec<u8>> {
         let folder = self.folder().ok()?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -64,7 +64,7 @@ impl Artifacts {
         File::from(file).take(LARGEST).read_to_end(&mut kept).ok()?;
         let (sum, code) = kept.split_at_checked(CHECKSUM)?;
         if sum == self.checksum(name, code) {
-            // In place: half a megabyte of fresh pages would cost more than to move it.
+            // Moved in place: half a megabyte of new pages would cost more than the move.
             kept.drain(..CHECKSUM);
             return Some(kept);
         }
@@ -72,9 +72,9 @@ impl Artifacts {
         None
     }
 
-    /// Keeps it. A folder that can't be written to costs time and nothing else.
+    /// Stores a file. If the folder can't be written to, the only cost is time.
     pub fn keep(&self, name: &str, code: &[u8]) {
-        // Under another name first: another host may look at the same moment.
+        // Under a temporary name first: another host may read at the same time.
         let partial = format!("{name}.{}", std::process::id());
         let write = || -> io::Result<()> {
             let folder = self.folder()?;
@@ -92,14 +92,14 @@ impl Artifacts {
         }
     }
 
-    /// Forgets it.
+    /// Removes a file.
     pub fn remove(&self, name: &str) {
         if let Ok(folder) = self.folder() {
             sys::unlinkat(&*folder, name, AtFlags::empty()).ok();
         }
     }
 
-    /// The folder, made again where it was deleted.
+    /// The folder, created again if it was deleted.
     fn folder(&self) -> io::Result<Arc<OwnedFd>> {
         let mut folder = locked(&self.folder);
         if sys::fstat(&**folder)?.st_nlink == 0 {
@@ -109,8 +109,8 @@ impl Artifacts {
     }
 
     fn checksum(&self, name: &str, code: &[u8]) -> [u8; CHECKSUM] {
-        // Of a length that each part says first, so that no key and name are another key and name; and twice, so that nobody can go on
-        // with the sum of what they have read.
+        // Each part is preceded by its length, so that different keys and names never give the same input. It is hashed twice, so that
+        // nobody can extend a known checksum.
         let part = |sum: Sha256, part: &[u8]| sum.chain_update((part.len() as u64).to_le_bytes()).chain_update(part);
         let inner: [u8; CHECKSUM] = part(part(part(Sha256::new(), &self.key), name.as_bytes()), code).finalize().into();
         part(part(Sha256::new(), &self.key), &inner).finalize().into()
@@ -121,7 +121,7 @@ fn open(path: &Path) -> Result<OwnedFd, FolderError> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = match sys::openat(sys::CWD, path, flags, Mode::empty()) {
-        // A link may lead elsewhere later.
+        // A symbolic link could point elsewhere later.
         Err(Errno::LOOP | Errno::NOTDIR) => return Err(FolderError::Shared(path.to_owned())),
         other => other.map_err(io::Error::from)?,
     };

@@ -1,5 +1,5 @@
-//! Whether bytes are a plugin at all. They are never trusted: the whole binary is parsed, and its imports and exports are
-//! checked, before anything is compiled. Not even this is done in the host's own process; see `compile`.
+//! Checks whether bytes are a plugin. They are untrusted: the whole binary is parsed, and its imports and exports are checked, before
+//! anything is compiled. Even this doesn't happen in the host's own process; see `compile`.
 
 pub use crate::point::version::{PACKAGE, Version};
 
@@ -14,28 +14,28 @@ use wasmparser::{
 };
 use wit_component::ComponentEncoder;
 
-/// The one interface whose functions a plugin may import.
+/// The only interface whose functions a plugin may import.
 pub(super) const LOG: &str = "log";
 
-/// The interface of types, which holds nothing else.
+/// The interface that contains only types.
 pub(super) const TYPES: &str = "types";
 
-/// The policy points, each an interface.
+/// The policy points. Each is an interface.
 const POINTS: [&str; 4] = ["runtime-selection", "pod-templating", "metadata-propagation", "scheduling-scoring"];
 
-/// What was given.
+/// The form of a plugin's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BinaryForm {
     /// A component.
     Component,
-    /// A core module that carries its interfaces; a component was made of it.
+    /// A core module that contains its interfaces. It is converted to a component.
     Module,
-    /// A core module that is a WASI command: a program that is asked through its stdin.
+    /// A core module that is a WASI command: a program that reads questions from stdin.
     Command,
 }
 
 impl BinaryForm {
-    /// Its name, as the other process says it.
+    /// Its name in the output of the other process.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Component => "component",
@@ -44,24 +44,24 @@ impl BinaryForm {
         }
     }
 
-    /// The one of a name.
+    /// The form with this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         [Self::Component, Self::Module, Self::Command].into_iter().find(|form| form.name() == name)
     }
 }
 
-/// What may be compiled.
+/// A plugin that may be compiled.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Accepted {
     /// The bytes of a component, or of a command's module.
     pub wasm: Vec<u8>,
-    /// What was given.
+    /// The form of the original bytes.
     pub form: BinaryForm,
-    /// The versions that it exports, the oldest first. A command has none: it tells when it is asked to describe itself.
+    /// The versions that it exports, oldest first. Empty for a command, which reports them in `describe`.
     pub exports: Vec<Exported>,
 }
 
-/// What a component exports of one version of the interfaces.
+/// The exports of a component in one version of the interfaces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// The version.
@@ -70,7 +70,7 @@ pub struct Exported {
     pub points: Vec<&'static str>,
 }
 
-/// The versions that a host speaks, as a sentence names them.
+/// The versions that a host supports, for a sentence.
 pub(super) fn spoken() -> String {
     let list = |draft: bool| -> String {
         let of_kind = Version::ALL.into_iter().filter(|version| version.is_draft() == draft);
@@ -89,16 +89,16 @@ impl fmt::Debug for Accepted {
     }
 }
 
-/// Why bytes are no plugin.
+/// Why bytes are not a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// More than we look at.
+    /// The bytes exceed the limit.
     #[error("it has {0} bytes; the limit is {LARGEST_BINARY}")]
     TooLarge(usize),
     /// Not WebAssembly.
     #[error("it is not WebAssembly: it must begin with the bytes 00 61 73 6d{0}")]
     NotWasm(&'static str),
-    /// Broken, or made of something that we don't run.
+    /// The binary is broken, or uses features that we don't support.
     #[error("it is not valid WebAssembly: {0}")]
     Invalid(String),
     /// A core module of another kind.
@@ -107,33 +107,33 @@ pub enum Refused {
          component"
     )]
     NoPolicy,
-    /// A core module whose interfaces and code don't fit together.
+    /// A core module whose code doesn't match its interfaces.
     #[error("the core module can't be turned into a component: {0}")]
     NotWrapped(String),
-    /// A WASI module that can't be run.
+    /// A WASI module that isn't a program.
     #[error("it is built for WASI, but exports no {0}: build it as a program, not as a library")]
     NoCommand(&'static str),
-    /// It wants what it doesn't get.
+    /// It imports something that we don't provide.
     #[error("it imports {0}, but policies are pure and may import only {PACKAGE}/log and an empty WASI")]
     Import(String),
-    /// It was built for another version of the interfaces.
+    /// It was built for a version of the interfaces that we don't support.
     #[error("it is built for {PACKAGE}@{0}, and this host speaks {spoken}: build it for one of these", spoken = spoken())]
     OtherVersion(String),
-    /// It was built for a version that isn't published yet.
+    /// It was built for an unpublished version.
     #[error(
         "it is built for {PACKAGE}@{0}, a draft that may change with every release: build it for {published}, or start this host with --draft-interfaces",
         published = Version::PUBLISHED.number()
     )]
     Draft(&'static str),
-    /// It lacks the interface that all plugins have.
+    /// It lacks the interface that every plugin must export.
     #[error("it doesn't export {}, which every policy must export", Version::PUBLISHED.interface("plugin"))]
     NoPlugin,
-    /// It answers nothing.
+    /// It exports no policy point.
     #[error("it exports the interface of no policy point: {}", POINTS.join(", "))]
     NoPoint,
 }
 
-/// Accepts bytes as a plugin, or says why not.
+/// Accepts bytes as a plugin, or returns the reason for the rejection.
 pub fn accept(bytes: &[u8]) -> Result<Accepted, Refused> {
     if bytes.len() > LARGEST_BINARY {
         return Err(Refused::TooLarge(bytes.len()));
@@ -159,7 +159,7 @@ pub fn accept(bytes: &[u8]) -> Result<Accepted, Refused> {
     }
 }
 
-/// Makes a component of a core module that the host carries in itself.
+/// Converts a core module that is embedded in the host to a component.
 pub(super) fn of_ours(bytes: &[u8]) -> Result<Accepted, Refused> {
     Ok(Accepted { wasm: wrap(bytes)?, form: BinaryForm::Module, exports: Vec::new() })
 }
@@ -180,7 +180,7 @@ fn validate(bytes: &[u8]) -> Result<Types, Refused> {
     Validator::new_with_features(features).validate_all(bytes).map_err(|error| invalid(&error))
 }
 
-/// Whether a core module has its interfaces in a custom section, as wit-bindgen puts them there.
+/// Whether a core module contains its interfaces in a custom section, as wit-bindgen writes it.
 fn carries_interfaces(module: &[u8]) -> bool {
     Parser::new(0)
         .parse_all(module)
@@ -188,7 +188,7 @@ fn carries_interfaces(module: &[u8]) -> bool {
         .any(|payload| matches!(payload, Payload::CustomSection(section) if section.name().starts_with("component-type")))
 }
 
-/// Checks what a command imports and exports by name.
+/// Checks a command's imports and exports by name.
 fn check_command(module: &[u8]) -> Result<(), Refused> {
     let (mut foreign, mut wasi, mut start, mut memory) = (None, false, false, false);
     for payload in Parser::new(0).parse_all(module) {
@@ -222,9 +222,9 @@ fn check_command(module: &[u8]) -> Result<(), Refused> {
     }
 }
 
-/// Makes a component of a core module that carries its interfaces.
+/// Converts a core module that contains its interfaces to a component.
 fn wrap(module: &[u8]) -> Result<Vec<u8>, Refused> {
-    // The encoder is made for a compiler's output; what a stranger wrote into the section may trip it up.
+    // The encoder is written for compilers' output, so an untrusted section may make it panic.
     let wrapped = catch_unwind(|| {
         let mut encoder = ComponentEncoder::default();
         encoder.module(module)?;
@@ -237,7 +237,7 @@ fn wrap(module: &[u8]) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// Validates a component, and checks what it imports and exports by name. Tells the versions that it exports, and the policy points of each.
+/// Validates a component, and checks its imports and exports by name. Returns the versions that it exports, and the policy points of each.
 fn check(component: &[u8]) -> Result<Vec<Exported>, Refused> {
     let types = validate(component)?;
     let mut exports = Vec::new();
@@ -246,7 +246,7 @@ fn check(component: &[u8]) -> Result<Vec<Exported>, Refused> {
         match payload.map_err(|error| invalid(&error))? {
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
             Payload::End(_) => depth = depth.saturating_sub(1),
-            // Only the outermost component's are between it and us.
+            // Only the outermost component's imports and exports connect it to the host.
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
                     check_import(import.map_err(|error| invalid(&error))?.name.name, &types)?;
@@ -274,11 +274,11 @@ fn check(component: &[u8]) -> Result<Vec<Exported>, Refused> {
     if exported.is_empty() { Err(Refused::NoPoint) } else { Ok(exported) }
 }
 
-/// Functions may come from the log and from WASI alone; interfaces that hold nothing but types give a plugin nothing.
+/// Functions may be imported only from the log and from WASI. Interfaces that contain only types are harmless.
 fn check_import(name: &str, types: &Types) -> Result<(), Refused> {
     let ours = name.strip_prefix(&format!("{PACKAGE}/")).and_then(|rest| rest.split_once('@'));
     if let Some((interface, version)) = ours
-        // A component may speak versions of the future beside one of ours, whose types it then names.
+        // A component may also support future versions, and then imports their types.
         && interface != TYPES
         && Version::parse(version).is_none()
     {

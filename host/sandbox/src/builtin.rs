@@ -1,17 +1,17 @@
-//! The default policies, which the host carries in itself: `build.rs` builds them from `plugins/`.
+//! The default policies, which are embedded in the host. `build.rs` builds them from `plugins/`.
 
 use crate::{digest::Digest, point::describe::Point};
 use std::{collections::BTreeMap, fmt, sync::LazyLock};
 
-/// Its WebAssembly: `build.rs` builds it from `plugins/cel`.
+/// The CEL evaluator's WebAssembly, which `build.rs` builds from `plugins/cel`.
 pub static EVALUATOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/cel.wasm"));
 
 /// A default policy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Builtin {
-    /// Its name, as `spec.source.builtin.name` of a PolicyPlugin gives it.
+    /// Its name in `spec.source.builtin.name` of a PolicyPlugin.
     pub name: &'static str,
-    /// The policy point that it answers.
+    /// The policy point at which it answers.
     pub point: Point,
     /// Its WebAssembly.
     pub bytes: &'static [u8],
@@ -23,7 +23,7 @@ impl fmt::Debug for Builtin {
     }
 }
 
-/// All of them.
+/// All default policies.
 pub static BUILTINS: [Builtin; 4] = [
     Builtin {
         name: "runtime-selection",
@@ -47,23 +47,23 @@ pub static BUILTINS: [Builtin; 4] = [
     },
 ];
 
-/// The default policy of that name.
+/// The default policy with this name.
 pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
-/// The built-in policies of former releases, by their digests.
+/// The built-in policies of earlier releases, by their digests.
 static RELEASED: LazyLock<BTreeMap<Digest, &'static str>> = LazyLock::new(|| {
     let lines = include_str!("builtin/released.txt").lines().filter(|line| !line.starts_with('#'));
     lines.filter_map(|line| line.split_once(' ')).filter_map(|(digest, what)| Some((digest.parse().ok()?, what))).collect()
 });
 
-/// Whether a component is a built-in policy of a former release.
+/// Whether a component is a built-in policy of an earlier release.
 pub fn is_released(digest: &Digest) -> bool {
     RELEASED.contains_key(digest)
 }
 
-/// All of them, with names and releases.
+/// All built-in policies of earlier releases, with names and releases.
 pub fn released() -> impl Iterator<Item = (&'static Digest, &'static str)> {
     RELEASED.iter().map(|(digest, what)| (digest, *what))
 }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn each_line_about_a_former_release_says_a_digest_a_name_and_the_release() {
-        // What `cargo xtask generate --release` asks for.
+        // Set by `cargo xtask generate --release`.
         if env::var_os("POINTSMAN_RELEASE").is_some() {
             let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/builtin/released.txt");
             let now = BUILTINS.iter().map(|builtin| (Digest::hash(builtin.bytes), builtin.name)).filter(|(digest, _)| !is_released(digest));
@@ -109,13 +109,13 @@ mod tests {
         assert!(!is_released(&Digest::hash(b"other")));
     }
 
-    /// Else the same source would have another digest on each machine.
+    /// Otherwise, the same source would have a different digest on each machine.
     #[test]
     fn the_bytes_tell_nothing_of_the_machine_that_built_them() {
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_str().unwrap();
         let home = env::home_dir().unwrap();
         let mut telling = vec![workspace, "/registry/src/", "/.cargo/", "/.rustup/", "/home/", "/Users/"];
-        // The home of root in a container may be no more than a slash.
+        // The home of root in a container may be only a slash.
         telling.extend(home.to_str().filter(|home| home.len() > 2));
         for builtin in &BUILTINS {
             for telling in &telling {

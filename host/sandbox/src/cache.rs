@@ -1,4 +1,4 @@
-//! Answers that were given before, by the digests of everything that they depend on.
+//! Earlier answers, by the digests of all their inputs.
 
 use super::digest::Digest;
 use crate::sync::locked;
@@ -8,7 +8,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// A bounded store in two generations: what was used since the last change of generations survives the next.
+/// A store of limited size with two generations. Entries that were used since the last change of generations survive the next.
 #[derive(Debug)]
 pub struct Cache {
     most: usize,
@@ -21,17 +21,17 @@ type CachedValue = (Arc<dyn Any + Send + Sync>, usize);
 struct CacheState {
     young: HashMap<Digest, CachedValue>,
     old: HashMap<Digest, CachedValue>,
-    /// What the young ones take, in bytes.
+    /// The size of the young entries, in bytes.
     size: usize,
 }
 
 impl Cache {
-    /// A store of about so many bytes.
+    /// A store of about `most` bytes.
     pub fn new(most: usize) -> Self {
         Self { most, state: Mutex::default() }
     }
 
-    /// What was kept under a key.
+    /// The value that is stored under a key.
     pub fn get<T: Send + Sync + 'static>(&self, key: &Digest) -> Option<Arc<T>> {
         let mut state = locked(&self.state);
         let kept = if let Some((kept, _)) = state.young.get(key) {
@@ -45,12 +45,12 @@ impl Cache {
         kept.downcast().ok()
     }
 
-    /// Keeps something that takes about `size` bytes.
+    /// Stores a value of about `size` bytes.
     pub fn keep<T: Send + Sync + 'static>(&self, key: Digest, value: Arc<T>, size: usize) {
         locked(&self.state).keep(key, value, size, self.most);
     }
 
-    /// Keeps something that takes about `size` bytes, unless it is kept already; and tells what is kept.
+    /// Stores a value of about `size` bytes, unless one is stored already. Returns the stored value.
     pub fn share<T: Send + Sync + 'static>(&self, key: Digest, value: Arc<T>, size: usize) -> Arc<T> {
         if let Some(kept) = self.get(&key) {
             return kept;
@@ -59,13 +59,13 @@ impl Cache {
         value
     }
 
-    /// How many answers are kept.
+    /// The number of stored values.
     pub fn len(&self) -> usize {
         let state = locked(&self.state);
         state.young.len() + state.old.len()
     }
 
-    /// Whether nothing is kept.
+    /// Whether the store is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -73,7 +73,7 @@ impl Cache {
 
 impl CacheState {
     fn keep(&mut self, key: Digest, value: Arc<dyn Any + Send + Sync>, size: usize, most: usize) {
-        // What an entry costs beside its value.
+        // The overhead of an entry.
         let size = size + 128;
         if self.size + size > most / 2 {
             self.old = std::mem::take(&mut self.young);

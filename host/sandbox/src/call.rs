@@ -1,4 +1,4 @@
-//! One call of a plugin: what it may use, what it has used, and how it can fail.
+//! One call of a plugin: its limits, its usage and its failures.
 
 use super::{
     engine::{Engines, Entered, Lane, Use},
@@ -15,16 +15,16 @@ use wasmtime::{PoolConcurrencyLimitError, ResourceLimiter, Store, Trap};
 /// A line that a plugin has logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogLine {
-    /// How much it matters.
+    /// Its severity.
     pub level: tracing::Level,
-    /// What it says.
+    /// Its text.
     pub message: String,
 }
 
-/// Why a plugin gave no answer.
+/// Why a plugin didn't answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
-    /// Every slot was taken for too long. No fault of the plugin's.
+    /// All slots were in use for too long. This isn't the plugin's fault.
     #[error("no plugin could be called: all slots were busy")]
     Busy,
     /// It used up its fuel.
@@ -33,51 +33,51 @@ pub enum CallError {
     /// It took too long.
     #[error("it took longer than its {} ms", .0.as_millis())]
     Deadline(Duration),
-    /// It wanted more memory than it may have.
+    /// It requested more memory than its limit.
     #[error("it exceeded its {} MiB of memory", .0 >> 20)]
     Memory(usize),
     /// It called the host too often.
     #[error("it called the host more than {0} times: it logs too much")]
     HostCalls(u32),
-    /// It handed over more than it may.
+    /// It returned more than its limit.
     #[error("its answer is larger than its {} KiB, or not valid UTF-8", .0 >> 10)]
     Output(usize),
-    /// It ended itself by a fault.
+    /// It trapped.
     #[error("it trapped: {0}")]
     Trap(String),
-    /// It ended itself in order.
+    /// It exited.
     #[error("it exited with code {code}{}", last_words(.said))]
     Exited {
-        /// The code.
+        /// The exit code.
         code: u32,
-        /// What it last wrote to stderr.
+        /// The last line that it wrote to stderr.
         said: String,
     },
-    /// It called a function that has no answer for a policy.
+    /// It called a function that isn't available to policies.
     #[error("it called {0}: policies are pure")]
     Called(String),
-    /// It can't be brought to life.
+    /// It can't be instantiated.
     #[error("it can't be instantiated: {0}")]
     Instantiate(String),
-    /// It speaks no version of the interfaces that it may be asked by.
+    /// It supports no version of the interfaces that the host may use.
     #[error("{0}")]
     Version(String),
-    /// It doesn't take its configuration.
+    /// It rejects its configuration.
     #[error("it rejects its configuration: {0}")]
     Config(String),
-    /// The question has no form that it could read. No fault of the plugin's.
+    /// The question can't be written as JSON. This isn't the plugin's fault.
     #[error("the question can't be written as JSON: {0}")]
     Question(String),
-    /// It returned a refusal: the question can't be answered, which is no fault of its own.
+    /// It returned a refusal: the question can't be answered. This isn't the plugin's fault.
     #[error("it returned an error: {0}")]
     Failed(String),
     /// It returned a fault: it is broken.
     #[error("it returned a fault of its own: {0}")]
     Faulted(String),
-    /// Its answer makes no sense.
+    /// Its answer is invalid.
     #[error("its answer is invalid: {0}")]
     Nonsense(String),
-    /// Its answer has a form, and is larger than it may be.
+    /// Its answer is well-formed, but larger than its limit.
     #[error("its answer is too large: {0}")]
     TooLarge(String),
     /// It failed too often.
@@ -99,7 +99,7 @@ impl From<Failure> for CallError {
 }
 
 impl CallError {
-    /// One CamelCase word for it, for conditions and events.
+    /// The error as one CamelCase word, for conditions and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Busy => "Busy",
@@ -123,8 +123,8 @@ impl CallError {
         }
     }
 
-    /// Whether the same question would fail the same way on any machine at any time. What depends on time, on memory that
-    /// others use or on free slots isn't kept.
+    /// Whether the same question would fail in the same way on any machine at any time. Failures that depend on time, on memory that others
+    /// use or on free slots aren't cached.
     pub fn lasting(&self) -> bool {
         !matches!(self, Self::Busy | Self::Deadline(_) | Self::Memory(_) | Self::Instantiate(_))
     }
@@ -134,49 +134,49 @@ fn last_words(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!("; on stderr: {words}") }
 }
 
-/// The state that a call has beside the plugin's own.
+/// The host's state of a call.
 pub(super) struct CallState {
     limits: Limits,
     memory: usize,
     table_elements: usize,
-    /// Whether the plugin was refused memory: the trap that follows doesn't say.
+    /// Whether a memory request was refused. The trap that follows doesn't contain this.
     refused_memory: bool,
     host_calls: u32,
     log: Vec<LogLine>,
-    /// What a command reads and writes.
+    /// The input of a command; `stdout` has its output.
     pub(super) stdin: Vec<u8>,
-    /// How much of it was read.
+    /// The number of bytes of stdin that were read.
     pub(super) read: usize,
     pub(super) stdout: Vec<u8>,
-    /// What was written to stdout, by a component, and to stderr since the last line's end.
+    /// The unfinished lines: of a component's stdout, and of stderr.
     lines: [Vec<u8>; 2],
-    /// The line of stderr that best says why it ended.
+    /// The line of stderr that best explains the exit.
     last_words: String,
-    /// The last line of the log that reports a panic.
+    /// The last log line that reports a panic.
     panic: String,
 }
 
-/// How a line of the log at warn begins that says why the trap after it happens.
+/// The start of a log line at level warn that explains the trap after it.
 const PANIC: &str = "panicked";
 
 impl CallState {
-    /// An error and not `false`: what a guest does after a failed growth is anybody's guess.
+    /// Returns an error, not `false`: how a guest handles failed growth is unknown.
     fn granted(&self) -> wasmtime::Result<bool> {
         if self.refused_memory { Err(wasmtime::Error::msg("out of memory")) } else { Ok(true) }
     }
 
-    /// Counts a call of the host; every function that a plugin can call begins with this.
+    /// Counts a host call. Every function that a plugin can call begins with this.
     pub(super) fn count_host_call(&mut self) -> wasmtime::Result<()> {
         self.host_calls += 1;
         if self.host_calls > self.limits.host_calls { Err(wasmtime::Error::msg("too many host calls")) } else { Ok(()) }
     }
 
-    /// What the plugin may hand over.
+    /// The maximum size of the plugin's output.
     pub(super) fn output(&self) -> usize {
         self.limits.output
     }
 
-    /// Keeps a line that it logs, and remembers a panic, whatever else there was to keep.
+    /// Stores a line of the plugin's log. A panic is remembered even if the log is full.
     pub(super) fn log(&mut self, level: tracing::Level, message: String) {
         if level == tracing::Level::WARN && message.starts_with(PANIC) {
             self.panic.clone_from(&message);
@@ -185,7 +185,7 @@ impl CallState {
         self.keep_line(level, message);
     }
 
-    /// Keeps a line, if there is room for it.
+    /// Stores a line, unless the log is full.
     fn keep_line(&mut self, level: tracing::Level, mut message: String) {
         if self.log.len() >= self.limits.log_lines {
             return;
@@ -194,7 +194,7 @@ impl CallState {
         self.log.push(LogLine { level, message });
     }
 
-    /// Keeps text whose lines may come in pieces: of stderr, or at level debug of stdout.
+    /// Stores text whose lines may arrive in pieces: from stderr, or at level debug from stdout.
     pub(super) fn keep_text(&mut self, level: tracing::Level, text: &[u8]) {
         let mut pieces = text.split(|byte| *byte == b'\n').peekable();
         while let Some(piece) = pieces.next() {
@@ -207,14 +207,14 @@ impl CallState {
         }
     }
 
-    /// Keeps what has been written since the last line's end.
+    /// Stores the text since the end of the last line.
     fn end_line(&mut self, level: tracing::Level) {
         let line = std::mem::take(&mut self.lines[usize::from(level != tracing::Level::DEBUG)]);
         let line = String::from_utf8_lossy(line.trim_ascii_end());
         if line.is_empty() {
             return;
         }
-        // Go says why first, and where afterwards; Rust adds a note; traces are indented.
+        // Go reports the reason first and the place later; Rust adds a note; stack traces are indented.
         let settled = self.last_words.starts_with("panic: ") || self.last_words.starts_with("fatal error: ");
         if level == tracing::Level::WARN && !settled && !line.starts_with(char::is_whitespace) && !line.starts_with("note: ") {
             self.last_words = line.clone().into_owned();
@@ -227,14 +227,14 @@ impl CallState {
         self.end_line(tracing::Level::WARN);
     }
 
-    /// That it ended itself.
+    /// The error for an exit.
     pub(super) fn exited(&mut self, code: u32) -> CallError {
         self.end_lines();
         CallError::Exited { code, said: printable_line(&self.last_words) }
     }
 }
 
-/// Counts what all memories, or all tables, have together; whether there is room for one to grow so.
+/// Adds growth to the total of all memories, or of all tables, if it is within the limit. Returns whether it is.
 fn grow(total: &mut usize, most: usize, current: usize, desired: usize) -> bool {
     let grown = *total - current.min(*total) + desired;
     let fits = grown <= most;
@@ -264,20 +264,20 @@ impl ResourceLimiter for CallState {
     }
 }
 
-/// What a call has cost, and what the plugin has logged meanwhile.
+/// The cost of a call, and the plugin's log lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Fuel; none at hot points.
     pub fuel: Option<u64>,
-    /// The memory that the plugin had at the end, which is the most that it had.
+    /// The plugin's memory at the end, which is also its maximum.
     pub memory: usize,
-    /// From the first instruction of the instance on.
+    /// The time since the first instruction of the instance.
     pub time: Duration,
-    /// What it has logged.
+    /// The log lines.
     pub log: Vec<LogLine>,
 }
 
-/// Where a plugin runs: which engine, and within which limits.
+/// Where a plugin runs: the engine and the limits.
 #[derive(Clone, Debug)]
 pub(super) struct Sandbox {
     pub(super) engines: Arc<Engines>,
@@ -291,7 +291,7 @@ impl Sandbox {
         self.engines.enter(lane).ok_or(CallError::Busy)
     }
 
-    /// The same for a call that has to make its instance first, which takes longer than many a question.
+    /// The same for a call that first creates its instance, which can take longer than the question.
     pub(super) fn starting(&self) -> Self {
         let deadline = self.limits.deadline.max(START_WITHIN);
         Self { limits: Limits { deadline, ..self.limits }, ..self.clone() }
@@ -319,8 +319,8 @@ impl Sandbox {
         store
     }
 
-    /// Runs something in a store within the limits, and tells what it has cost. The caller holds a slot: without one there is
-    /// no clock.
+    /// Runs code in a store within the limits, and returns the result with its cost. The caller holds a slot: without one, the clock
+    /// doesn't tick.
     pub(super) fn run<Answer>(
         &self,
         _: &Entered<'_>,
@@ -353,7 +353,7 @@ impl Sandbox {
         if state.host_calls > self.limits.host_calls {
             return CallError::HostCalls(self.limits.host_calls);
         }
-        // What a function of the host's has found.
+        // An error from a host function.
         if let Some(found) = error.downcast_ref::<CallError>() {
             return found.clone();
         }
@@ -363,10 +363,10 @@ impl Sandbox {
         match error.downcast_ref::<Trap>() {
             Some(Trap::OutOfFuel) => CallError::Fuel(self.limits.fuel),
             Some(Trap::Interrupt) => CallError::Deadline(self.limits.deadline),
-            // How a panic ends says less than its message.
+            // The message of a panic is more useful than the trap after it.
             Some(_) if !state.panic.is_empty() => CallError::Trap(printable_line(&state.panic)),
             Some(trap) => CallError::Trap(printable_line(&format!("{trap}{}", last_words(&state.last_words)))),
-            // What the host lifts out of the plugin's memory fails without a trap.
+            // Reading a result from the plugin's memory fails without a trap.
             None => {
                 let said = format!("{error:#}");
                 if said.contains("fuel") || said.contains("utf-8") {

@@ -1,5 +1,5 @@
-//! A command: a program that reads one question as JSON from stdin, and writes the answer as JSON to stdout. That is how
-//! languages join in that make no components.
+//! Commands: programs that read a question as JSON from stdin and write the answer as JSON to stdout. Languages that can't build components
+//! use this form.
 
 use super::{
     binary::{Refused, Version},
@@ -21,7 +21,7 @@ use serde_json::Value;
 use std::fmt;
 use wasmtime::{InstancePre, Linker, Module, Store};
 
-/// A command in its sandbox. Every question is a process of its own.
+/// A command in its sandbox. Each question starts a new process.
 pub(super) struct Command {
     sandbox: Sandbox,
     pre: InstancePre<CallState>,
@@ -35,7 +35,7 @@ impl fmt::Debug for Command {
     }
 }
 
-/// What a command reads.
+/// The input of a command.
 #[derive(Serialize)]
 struct CommandQuestion<'a, Request> {
     call: &'static str,
@@ -56,7 +56,7 @@ struct Row<Request> {
 }
 
 impl Command {
-    /// Links a module that was compiled by the sandbox's engine.
+    /// Links a module that the sandbox's engine compiled.
     pub(super) fn new(sandbox: Sandbox, module: &Module, version: Version, config: &str) -> Result<Self, CallError> {
         let config =
             serde_json::from_str(config).map_err(|error| CallError::Config(printable_line(&format!("it is not JSON: {error}"))))?;
@@ -66,7 +66,7 @@ impl Command {
         Ok(Self { sandbox, pre, version, config })
     }
 
-    /// What it says of itself, and the versions that it says it speaks: 0.1.0, if it doesn't say.
+    /// The command's description, and the versions that it reports. Without a report, it is 0.1.0.
     fn described(&self) -> Result<(Description, Vec<String>, Spent), CallError> {
         let (mut image, spent): (Value, Spent) =
             failing::<_, Failure>(self.run(&CommandQuestion { call: "describe", interface: None, config: None, request: None::<()> })?)?;
@@ -79,7 +79,7 @@ impl Command {
         self.described().map(|(description, _, spent)| (description, spent))
     }
 
-    /// The newest version that it speaks and may be asked by.
+    /// The newest version that the command supports and that the host may use.
     pub(super) fn newest(&self, drafts: bool) -> Result<Version, CallError> {
         let (_, spoken, _) = self.described()?;
         let known = |number: &String| Version::parse(number);
@@ -147,7 +147,7 @@ impl Command {
         }
     }
 
-    /// How the version is named in a question: a command for 0.1.0 doesn't know that field.
+    /// The version in a question; absent for 0.1.0, because a command for 0.1.0 doesn't know the field.
     fn interface(&self) -> Option<&'static str> {
         (self.version > Version::V0_1).then(|| self.version.number())
     }
@@ -195,7 +195,7 @@ impl Command {
     }
 }
 
-/// The answer on a command's stdout.
+/// Parses the answer from a command's stdout.
 fn answer<Image: DeserializeOwned, Excuse: DeserializeOwned>(stdout: &[u8]) -> Result<Answer<Image, Excuse>, CallError> {
     if stdout.trim_ascii().is_empty() {
         return Err(CallError::Nonsense("its stdout is empty".to_owned()));
@@ -203,7 +203,7 @@ fn answer<Image: DeserializeOwned, Excuse: DeserializeOwned>(stdout: &[u8]) -> R
     serde_json::from_slice(stdout).map_err(nonsense)
 }
 
-#[allow(clippy::needless_pass_by_value)] // As `map_err` gives it.
+#[allow(clippy::needless_pass_by_value)] // The signature that `map_err` needs.
 fn nonsense(error: serde_json::Error) -> CallError {
     CallError::Nonsense(printable_line(&format!("its stdout isn't the JSON of an answer: {error}")))
 }

@@ -1,8 +1,8 @@
-//! From a stranger's bytes to machine code, once for each digest.
+//! Compiles untrusted bytes to machine code, once per digest.
 //!
-//! Neither the compiler nor what reads a module's interfaces promises anything about strange input. They may take any time
-//! and any memory, and one changed byte is enough to make the latter recurse without end, which ends the process. So both run
-//! in a process of their own, which is this same program (`pointsman compile`), with a deadline and a bound on its memory.
+//! For malicious input, neither the compiler nor the code that parses a module's interfaces is safe. They may use any amount of time and
+//! memory. One changed byte is enough to make the parser recurse without end, which crashes the process. Both therefore run in a separate
+//! process of this same program (`pointsman compile`), with a deadline and a memory limit.
 
 use super::{
     artifacts::{Artifacts, FolderError},
@@ -31,22 +31,22 @@ pub const SUBCOMMAND: &str = "compile";
 /// Why there is no machine code.
 #[derive(Debug, thiserror::Error)]
 pub enum CompileError {
-    /// It is no plugin, or doesn't compile.
+    /// The bytes are not a plugin, or don't compile.
     #[error("{0}")]
     Refused(String),
-    /// It ended the process that looked at it.
+    /// The bytes crashed the process that compiled them.
     #[error("it crashes the compiler ({0}), so it is broken or malicious")]
     Crash(String),
-    /// It took too long.
+    /// The compilation took too long.
     #[error("compiling it takes longer than {} s", .0.as_secs())]
     TooLong(Duration),
     /// The machine code can't be loaded.
     #[error("the compiled plugin can't be loaded: {0}")]
     Load(String),
-    /// The other process can't be run.
+    /// The process can't be run.
     #[error("the compiler can't be run: {0}")]
     Process(#[from] io::Error),
-    /// The cache would not be ours alone.
+    /// The cache folder is accessible to other users.
     #[error(
         "{0} can't be the cache of compiled plugins: it must belong to this process's user and be writable by no other user, because its \
          files are executed"
@@ -55,7 +55,7 @@ pub enum CompileError {
 }
 
 impl CompileError {
-    /// One CamelCase word for it.
+    /// The error as one CamelCase word.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused(_) => "NoPlugin",
@@ -77,38 +77,38 @@ impl From<FolderError> for CompileError {
     }
 }
 
-/// The layout of what is cached: another means another name.
+/// The version of the cached files' layout. It is part of their names.
 const LAYOUT: u32 = 4;
 
-/// Machine code that can be linked.
+/// Machine code, ready to be linked.
 #[derive(Clone)]
-#[allow(missing_debug_implementations)] // wasmtime's component has none.
+#[allow(missing_debug_implementations)] // wasmtime's component doesn't implement it.
 pub enum Code {
-    /// A component, which may have been made of a core module.
+    /// A component, which may have been built from a core module.
     Component(Component),
     /// A WASI command.
     Command(Module),
 }
 
-/// A version of the interfaces that a plugin exports, and the policy points that it answers in it.
+/// A version of the interfaces that a plugin exports, and the policy points that the plugin exports in it.
 type Exports = (Version, Vec<String>);
 
-/// A plugin that can be linked.
+/// A compiled plugin, ready to be linked.
 #[allow(missing_debug_implementations)]
 pub struct Compiled {
     /// Its machine code.
     pub code: Code,
-    /// What was given.
+    /// The form of the original bytes.
     pub form: BinaryForm,
-    /// The version that it is asked by: the newest that it exports and that it may be asked by. A command tells its own.
+    /// The version for calls: the newest that it exports and that the host may use. A command reports its versions itself.
     pub version: Version,
-    /// The policy points whose interfaces of that version it exports: none if it is a command, which tells them itself.
+    /// The policy points whose interfaces it exports in that version. Empty for a command, which reports its points itself.
     pub points: Vec<String>,
-    /// Whether it may be asked by a draft.
+    /// Whether the host may call it with a draft.
     pub drafts: bool,
 }
 
-/// Compiles, and keeps what it compiled.
+/// Compiles plugins and caches the results.
 #[derive(Debug)]
 pub struct Compilers {
     program: PathBuf,
@@ -120,13 +120,14 @@ pub struct Compilers {
 }
 
 impl Compilers {
-    /// With `program`, which is this one unless a test says otherwise, and a folder for what it makes. The folder may be shared
-    /// by hosts of one user, and deleted at any time.
+    /// Uses `program`, which is this program except in tests, and a folder for the compiled files. Hosts of the same user may share the
+    /// folder, and it may be deleted at any time.
     pub fn new(program: PathBuf, cache: &Path) -> Result<Self, CompileError> {
         Self::with_key(program, cache, b"")
     }
 
-    /// The same where others of the same user id may write into the folder: only what was kept under this key is run.
+    /// The same for a folder that other processes with the same user id can write to: only files that were stored under this key are
+    /// executed.
     pub fn with_key(program: PathBuf, cache: &Path, key: &[u8]) -> Result<Self, CompileError> {
         Ok(Self {
             program,
@@ -138,19 +139,20 @@ impl Compilers {
         })
     }
 
-    /// The same with other bounds.
+    /// The same with other limits.
     #[must_use]
     pub fn bounded(self, within: Duration, memory: u64) -> Self {
         Self { within, memory, ..self }
     }
 
-    /// The same where plugins may be asked by a draft of the interfaces. The built-in policies always may: they come with it.
+    /// The same, but with `drafts` the host may call all plugins with a draft of the interfaces. For built-in policies it always may,
+    /// because they are built with it.
     #[must_use]
     pub fn with_drafts(self, drafts: bool) -> Self {
         Self { drafts, ..self }
     }
 
-    /// The machine code of a plugin for a use: out of the cache, or compiled and put there. Blocks while it compiles.
+    /// Loads the machine code of a plugin for a use: from the cache, or by compiling it. Blocks during the compilation.
     pub fn load(&self, engines: &Engines, use_: Use, plugin: &[u8]) -> Result<Compiled, CompileError> {
         if plugin.len() > LARGEST_BINARY {
             return Err(CompileError::Refused(Refused::TooLarge(plugin.len()).to_string()));
@@ -172,7 +174,7 @@ impl Compilers {
         Ok(Compiled { code, form, version, points, drafts })
     }
 
-    /// The program that does what must not be done in this process.
+    /// The program that runs unsafe work in a separate process.
     pub fn program(&self) -> &Path {
         &self.program
     }
@@ -190,19 +192,19 @@ impl Compilers {
     }
 }
 
-/// The newest version that a plugin may be asked by, and its points.
+/// The newest version that the host may use, and the plugin's points in it.
 fn newest(exports: &[Exports], drafts: bool) -> Result<(Version, Vec<String>), Refused> {
     match exports.iter().rfind(|(version, _)| drafts || !version.is_draft()) {
         Some(found) => Ok(found.clone()),
         None => match exports.first() {
             Some((draft, _)) => Err(Refused::Draft(draft.number())),
-            // A command, or what is no policy.
+            // A command, or something that isn't a policy.
             None => Ok((Version::PUBLISHED, Vec::new())),
         },
     }
 }
 
-/// What `serve` made: a line, and machine code.
+/// Parses the output of `serve`: a line, and machine code.
 fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, BinaryForm, Vec<Exports>)> {
     let no_head = || wasmtime::Error::msg("it has no head");
     let end = compiled.iter().position(|byte| *byte == b'\n').ok_or_else(no_head)?;
@@ -210,8 +212,8 @@ fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, BinaryFor
     let mut words = head.split_whitespace();
     let form = words.next().and_then(BinaryForm::parse).ok_or_else(no_head)?;
     let code = &compiled[end + 1..];
-    // SAFETY: the code was made by this same program, either just now or before, in which case it lies in a folder that only
-    // this user can write to (`artifacts`), under a name that tells the engine's settings, and its checksum is right.
+    // SAFETY: this same program compiled the code, either just now or earlier. In the second case, it is from a folder that only this user
+    // can write to (`artifacts`), its name contains the engine's settings, and its checksum is correct.
     #[allow(unsafe_code)]
     let code = unsafe {
         match form {
@@ -226,11 +228,12 @@ fn loaded(engine: &Engine, compiled: &[u8]) -> wasmtime::Result<(Code, BinaryFor
     Ok((code, form, exports.collect::<Option<_>>().ok_or_else(no_head)?))
 }
 
-/// The other process: a plugin on stdin becomes, on stdout, a line with its form and what it exports of each version, and machine code.
+/// Runs in the other process: reads a plugin from stdin, and writes to stdout a line with its form and its exports per version, and then
+/// the machine code.
 pub fn serve(use_: Use, memory: u64) -> Result<(), CompileError> {
     process::bound(memory)?;
     let plugin = process::read(Some(io::stdin().lock()));
-    // The evaluator is no policy, and nobody else's.
+    // The evaluator isn't a policy, and it is trusted.
     let accepted = if plugin == builtin::EVALUATOR { binary::of_ours(&plugin) } else { accept(&plugin) };
     let Accepted { wasm, form, exports } = accepted.map_err(|refused| CompileError::Refused(refused.to_string()))?;
     let refused = |error: wasmtime::Error| CompileError::Refused(format!("it doesn't compile: {error:#}"));

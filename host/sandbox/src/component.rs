@@ -1,4 +1,4 @@
-//! A component that is linked and can be asked, through the types of `point`.
+//! A linked component, and calls to it with the types of `point`.
 
 use super::{
     binary::{LOG, PACKAGE, TYPES, Version},
@@ -21,11 +21,11 @@ use wasmtime::{
     component::{Component, ComponentExportIndex, ComponentNamedList, ComponentType, Instance, InstancePre, Lift, Linker, Lower},
 };
 
-/// How much a line of the log matters.
+/// The severity of a log line.
 #[derive(Clone, Copy, ComponentType, Lift)]
 #[component(enum)]
 #[repr(u8)]
-#[allow(dead_code, unsafe_code)] // They come from plugins only; wasmtime's derive implements its own unsafe traits.
+#[allow(dead_code, unsafe_code)] // Only plugins create its values; wasmtime's derive implements its own unsafe traits.
 enum Level {
     #[component(name = "debug")]
     Debug,
@@ -52,7 +52,7 @@ pub(super) struct Linked {
     version: Version,
     functions: PointExports,
     config: String,
-    /// Where instances are kept between calls, if they are.
+    /// The warm instances, if the plugin's instances are reused.
     warm: Option<Mutex<Vec<WarmInstance>>>,
 }
 
@@ -69,7 +69,7 @@ struct WarmInstance {
     calls: u32,
 }
 
-/// Where its functions are: looked up once.
+/// The indices of the functions, looked up once.
 struct PointExports {
     describe: Option<ComponentExportIndex>,
     configure: Option<ComponentExportIndex>,
@@ -110,14 +110,14 @@ impl Drop for Linked {
 }
 
 impl Linked {
-    /// Links a component that was compiled by the sandbox's engine, to be asked by a version that it exports.
+    /// Links a component that the sandbox's engine compiled, for calls with a version that it exports.
     pub(super) fn new(sandbox: Sandbox, component: &Component, version: Version, config: &str, warm: bool) -> Result<Self, CallError> {
         let pre = link(&sandbox, component).map_err(|error| CallError::Instantiate(printable_line(&format!("{error:#}"))))?;
         let functions = PointExports::find_exports(component, version);
         Ok(Self { sandbox, pre, version, functions, config: config.to_owned(), warm: warm.then(Mutex::default) })
     }
 
-    /// Asks an instance: a fresh one, so that nothing of one question is left for the next, unless they are kept warm.
+    /// Calls an instance: a warm one if instances are reused; otherwise a new one, so that nothing from one question remains for the next.
     fn ask<Answer>(
         &self,
         configured: bool,
@@ -144,7 +144,7 @@ impl Linked {
             };
             question(store, &instance).map(Ok)
         })?;
-        // Here it has neither trapped nor failed otherwise.
+        // At this point, the instance has neither trapped nor failed.
         if let (Some(warm), Some(instance)) = (warm, instance)
             && calls + 1 < WARM_CALLS
             && self.sandbox.engines.warmed()
@@ -161,23 +161,23 @@ impl Linked {
         Ok(taken.map_err(|refusal| CallError::Config(printable_line(&refusal))))
     }
 
-    /// What it says of itself. It isn't configured for that.
+    /// The component's description of itself. This needs no configuration.
     pub(super) fn describe(&self) -> Result<(Description, Spent), CallError> {
         let index = found(self.functions.describe.as_ref(), "plugin")?;
         self.ask(false, |store, instance| {
             let ((description,),) = (instance.get_typed_func::<(), (Description,)>(&mut *store, index)?.call(&mut *store, ())?,);
-            // Whether the functions have the types that we know shows here and not at the first question.
+            // Detects functions with unexpected types here, not only at the first question.
             self.check_types(store, instance).map_err(|error| self.unlike(error))?;
             Ok(description)
         })
     }
 
-    /// Whether it takes its configuration.
+    /// Checks that the component accepts its configuration.
     pub(super) fn takes_config(&self) -> Result<Spent, CallError> {
         self.ask(true, |_, _| Ok(())).map(|((), spent)| spent)
     }
 
-    /// Whether the functions that it exports have the types of the version.
+    /// Checks that the exported functions have the types of the version.
     fn check_types(&self, store: &mut Store<CallState>, instance: &Instance) -> wasmtime::Result<()> {
         let mut functions = Checked { store, instance };
         let PointExports { judge, template, propagate, score, explain, .. } = &self.functions;
@@ -199,7 +199,7 @@ impl Linked {
         }
     }
 
-    /// A type that isn't ours: of a draft it may be that of another day.
+    /// Explains a type that differs from ours: a draft may have changed since the plugin was built.
     fn unlike(&self, error: wasmtime::Error) -> wasmtime::Error {
         if !self.version.is_draft() {
             return error;
@@ -210,7 +210,7 @@ impl Linked {
         wasmtime::Error::new(CallError::Version(printable_line(&sentence)))
     }
 
-    /// Puts a question to one of its functions.
+    /// Calls one of its functions.
     fn call<Asked, Given, Excuse>(
         &self,
         (function, interface): (Option<&ComponentExportIndex>, Point),
@@ -283,23 +283,23 @@ impl Linked {
         }
     }
 
-    /// The version that it is asked by.
+    /// The version for calls.
     pub(super) fn version(&self) -> Version {
         self.version
     }
 }
 
-/// What a function of an interface returns.
+/// The result of an interface's function.
 type Answer<Given, Excuse> = (Result<Given, Excuse>,);
 
-/// An instance whose functions are looked at.
+/// An instance whose functions are checked.
 struct Checked<'a> {
     store: &'a mut Store<CallState>,
     instance: &'a Instance,
 }
 
 impl Checked<'_> {
-    /// Whether a function has these types, if it is there.
+    /// Checks that a function, if it exists, has these types.
     fn check<Asked, Given>(&mut self, function: Option<&ComponentExportIndex>) -> wasmtime::Result<()>
     where
         Asked: ComponentNamedList + Lower,
@@ -314,7 +314,7 @@ impl Checked<'_> {
 
 fn link(sandbox: &Sandbox, component: &Component) -> wasmtime::Result<InstancePre<CallState>> {
     let mut linker = Linker::<CallState>::new(sandbox.engines.for_use(sandbox.use_));
-    // Those of versions that we don't speak, too: types give a plugin nothing.
+    // This includes versions that we don't support: types are harmless.
     let types = format!("{PACKAGE}/{TYPES}@");
     for (name, _) in component.component_type().imports(sandbox.engines.for_use(sandbox.use_)).filter(|(name, _)| name.starts_with(&types))
     {

@@ -1,4 +1,4 @@
-//! Digests: of plugins' bytes, and of what decisions are made from.
+//! Digests of plugins' bytes and of the inputs of decisions.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
@@ -10,19 +10,19 @@ use std::{collections::BTreeMap, fmt, io, ops::Deref, str::FromStr, sync::Arc};
 pub struct Digest(pub [u8; 32]);
 
 impl Digest {
-    /// Of bytes.
+    /// The digest of bytes.
     pub fn hash(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Of a value, by its JSON.
+    /// The digest of a value's JSON.
     pub fn of_value(value: &impl Serialize) -> serde_json::Result<Self> {
         let mut hashed = Hashed(Sha256::new());
         serde_json::to_writer(&mut hashed, value)?;
         Ok(Self(hashed.0.finalize().into()))
     }
 
-    /// Of other digests, in their order.
+    /// The digest of other digests, in their order.
     pub fn of_all<'a>(digests: impl IntoIterator<Item = &'a Self>) -> Self {
         let mut hasher = Sha256::new();
         for digest in digests {
@@ -31,18 +31,18 @@ impl Digest {
         Self(hasher.finalize().into())
     }
 
-    /// The hexadecimal digits alone.
+    /// The hexadecimal digits without a prefix.
     pub fn hex(&self) -> String {
         self.0.iter().flat_map(|byte| [byte >> 4, byte & 15]).filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
     }
 
-    /// So many of them as tell a few things of one name apart.
+    /// The first 12 digits: enough to distinguish a few objects with the same name.
     pub fn short(&self) -> String {
         self.hex().chars().take(12).collect()
     }
 }
 
-/// The same value with the keys of all objects in order: two ways to write one thing are one thing.
+/// The same value with sorted keys in all objects, so that equal values have equal digests.
 pub fn sorted(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -79,7 +79,7 @@ impl fmt::Debug for Digest {
     }
 }
 
-/// A text that is no digest.
+/// A text that isn't a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a digest: write sha256: and 64 hexadecimal digits")]
 pub struct NoDigest(String);
@@ -99,7 +99,7 @@ impl FromStr for Digest {
     }
 }
 
-/// A value that is shared by many decisions, with its digest: computed once, when the value is made.
+/// A value that many decisions share, with its digest, which is computed once.
 #[derive(Clone, Debug)]
 pub struct Digested<T> {
     value: Arc<T>,
@@ -116,7 +116,7 @@ impl<T: Serialize> Digested<T> {
 impl<T: Default + Serialize> Default for Digested<T> {
     fn default() -> Self {
         let value = T::default();
-        // What can't be written has no JSON; two such values are alike.
+        // A value that can't be serialised gets the digest zero.
         Self { digest: Digest::of_value(&value).unwrap_or(Digest([0; 32])), value: Arc::new(value) }
     }
 }

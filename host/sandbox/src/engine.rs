@@ -1,4 +1,4 @@
-//! The engines that run plugins: made once, shared by all calls.
+//! The engines that run plugins. They are created once, and all calls share them.
 
 use super::{
     limits::{
@@ -19,12 +19,12 @@ use std::{
 };
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig};
 
-/// Which engine a call runs in: fuel and epochs are settings of compiled code.
+/// The engine that runs a call. Fuel and epochs are settings of compiled code, so each use needs its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Use {
-    /// Bounded by fuel, so that the same question has the same outcome on every machine; a fresh instance a call.
+    /// Limited by fuel, so that a question has the same outcome on every machine. Each call gets a new instance.
     ControlPlane,
-    /// Bounded by time alone, because counting fuel costs a fifth of the speed.
+    /// Limited only by time, because counting fuel costs a fifth of the speed.
     Hot,
 }
 
@@ -49,13 +49,13 @@ impl FromStr for Use {
     }
 }
 
-/// What a call is made for. Each has slots of its own, so that neither keeps the other waiting.
+/// The purpose of a call. Each lane has its own slots, so that neither delays the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Lane {
-    /// Plans, comparisons, and everything else that can wait.
+    /// Plans, comparisons, and all other work that can wait.
     #[default]
     Work,
-    /// A user's request, which can't.
+    /// A user's request, which can't wait.
     Admission,
 }
 
@@ -67,16 +67,16 @@ pub struct Engines {
     pooled: bool,
     tick: Duration,
     ticker: Arc<Ticker>,
-    /// Before the pool, so that a full one means waiting and not failing.
+    /// Acquired before an instance of the pool, so that a call waits instead of failing if the pool is full.
     slots: Slots,
     admission: Slots,
-    /// How many instances are kept warm without being asked. They hold places of the pool, but no slot.
+    /// The number of idle warm instances. Each takes an instance of the pool, but no slot.
     warm: AtomicU32,
 }
 
 impl Engines {
-    /// Makes them. Where the address space is too short for a pool of instances, each is allocated by itself, which is
-    /// slower and does the same.
+    /// Creates the engines. If the address space is too small for a pool of instances, each instance is allocated separately, which is
+    /// slower but otherwise equivalent.
     pub fn new() -> wasmtime::Result<Self> {
         Self::with_slots(SLOTS)
     }
@@ -86,7 +86,7 @@ impl Engines {
         Self::with_clock(slots, TICK)
     }
 
-    /// The same, with deadlines that are looked at as often as this.
+    /// The same with another interval for the checks of deadlines.
     pub fn with_clock(slots: u32, tick: Duration) -> wasmtime::Result<Self> {
         let (pooled, (control_plane, hot)) = match both(Some(slots)) {
             Ok(engines) => (true, engines),
@@ -117,28 +117,28 @@ impl Engines {
         }
     }
 
-    /// Whether instances come out of a pool.
+    /// Whether instances are allocated from a pool.
     pub fn pooled(&self) -> bool {
         self.pooled
     }
 
-    /// How often deadlines are looked at.
+    /// The interval at which deadlines are checked.
     pub(super) fn tick(&self) -> Duration {
         self.tick
     }
 
-    /// Whether one more instance may be kept warm; it counts until `cooled`.
+    /// Reserves one more warm instance, if there is room. Release it with `cooled`.
     pub(super) fn warmed(&self) -> bool {
         let room = |warm: u32| (warm < WARM_INSTANCES).then_some(warm + 1);
         self.warm.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
     }
 
-    /// So many instances are kept warm no longer.
+    /// Releases this number of warm instances.
     pub(super) fn cooled(&self, number: u32) {
         self.warm.fetch_sub(number, Ordering::Relaxed);
     }
 
-    /// Waits for a slot and keeps the clock ticking while it is held. None if no slot gets free in time.
+    /// Waits for a slot. The clock ticks while the slot is held. None if no slot becomes free in time.
     pub fn enter(&self, lane: Lane) -> Option<Entered<'_>> {
         let slot = match lane {
             Lane::Work => self.slots.take(Some(SLOT_WITHIN)),
@@ -159,7 +159,7 @@ fn both(slots: Option<u32>) -> wasmtime::Result<(Engine, Engine)> {
     Ok((Engine::new(&config(Use::ControlPlane, slots))?, Engine::new(&config(Use::Hot, slots))?))
 }
 
-/// An engine that only compiles, for the other process that does so. What it makes runs in the engines above.
+/// An engine that only compiles, for the separate process. The engines above run its output.
 pub(super) fn compiler(use_: Use) -> wasmtime::Result<Engine> {
     Engine::new(&config(use_, None))
 }
@@ -173,12 +173,12 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
         .epoch_interruption(true)
         .consume_fuel(use_ == Use::ControlPlane)
         .cranelift_opt_level(OptLevel::Speed)
-        // Two machines must not tell NaNs apart.
+        // NaNs must be identical on all machines.
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
         .wasm_backtrace_max_frames(None)
         .wasm_memory64(false)
-        // A smaller reservation would force a bounds check on every access; the limiter bounds what is used.
+        // A smaller reservation would require a bounds check on every access. The limiter limits the actual use.
         .memory_reservation(4 << 30);
     if let Some(slots) = slots {
         let slots = slots + ADMISSION_SLOTS + WARM_INSTANCES;
@@ -194,8 +194,8 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
             .max_core_instance_size(1 << 20)
             .table_elements(Limits::MAX.table_elements)
             .max_memory_size(Limits::MAX.memory)
-            // What a call has written is written over for the next one. To give the pages back, and to fault them in again, takes
-            // longer than a short call.
+            // The memory that a call has used is cleared and reused. Returning the pages and faulting them in again takes longer than a
+            // short call.
             .linear_memory_keep_resident(KEPT_RESIDENT)
             .table_keep_resident(KEPT_RESIDENT_OF_TABLES)
             .pagemap_scan(Enabled::Auto);
@@ -204,7 +204,7 @@ fn config(use_: Use, slots: Option<u32>) -> Config {
     config
 }
 
-/// A slot that is held; the ticker runs at least as long.
+/// A held slot. The ticker runs at least until it is dropped.
 #[derive(Debug)]
 pub struct Entered<'a> {
     ticker: &'a Ticker,
@@ -217,7 +217,7 @@ impl Drop for Entered<'_> {
     }
 }
 
-/// Moves the engines' epochs on, while there is a call whose deadline that could reach.
+/// Increments the engines' epochs while at least one call is running.
 #[derive(Debug, Default)]
 struct Ticker {
     state: Mutex<Ticking>,
@@ -253,7 +253,7 @@ impl Ticker {
     fn count(&self, by: isize) {
         let mut state = locked(&self.state);
         state.calls += by;
-        // Only the first call has somebody to wake.
+        // The ticker sleeps only while there are no calls.
         if by > 0 && state.calls == by {
             self.changed.notify_one();
         }

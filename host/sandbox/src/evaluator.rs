@@ -1,9 +1,10 @@
-//! The CEL evaluator: a component of ours (`plugins/cel`), which the host carries in itself and runs like a stranger's. Every CEL library can
-//! be made to hang, or to abort its process, by one expression; here that is a sentence about a rule.
+//! The CEL evaluator: our own component (`plugins/cel`), which is embedded in the host and runs like an untrusted plugin. Every CEL library
+//! can be made to hang, or to abort its process, by one expression. Here, the result is only an error for that rule.
 //!
-//! An instance keeps programs that it has compiled, and answers about many objects. It is dropped as soon as it traps, or has grown.
+//! An instance stores the programs that it has compiled, and evaluates them on many objects. It is dropped as soon as it traps or has grown
+//! too large.
 
-// wasmtime's derive implements its traits, which are unsafe to implement by hand.
+// wasmtime's derives generate unsafe implementations of its traits.
 #![allow(unsafe_code, unused_qualifications, clippy::missing_fields_in_debug)]
 
 use super::{
@@ -38,33 +39,33 @@ pub struct Named {
     pub expression: String,
 }
 
-/// Something that must hold.
+/// An expression that must be true.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ComponentType, Lower)]
 #[component(record)]
 pub struct Validation {
     /// The expression.
     pub expression: String,
-    /// What gives the message when it is false.
+    /// The expression for the message if it is false.
     pub message: Option<String>,
 }
 
-/// A rule, as far as it is CEL.
+/// The CEL expressions of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ComponentType, Lower)]
 #[component(record)]
 pub struct Source {
     /// The names that its expressions may use.
     pub roots: Vec<String>,
-    /// All must be true for the rule to apply.
+    /// The rule applies only if all of these are true.
     pub conditions: Vec<Named>,
-    /// What says what is to be found before the root `lookups` is set.
+    /// The queries for lookups, which are evaluated before the root `lookups` is set.
     pub lookups: Vec<Named>,
-    /// Values that the others share.
+    /// Values that the other expressions share.
     pub variables: Vec<Named>,
-    /// What must hold.
+    /// The validations.
     pub validations: Vec<Validation>,
 }
 
-/// A rule that can be evaluated: the digest finds it in an instance that has compiled it.
+/// A rule to evaluate. By the digest, it is found in an instance that has compiled it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
     digest: Digest,
@@ -72,9 +73,9 @@ pub struct Program {
 }
 
 impl Program {
-    /// Of a rule.
+    /// A program for a rule.
     pub fn new(source: Source) -> Self {
-        // Plain data always has JSON.
+        // Plain data can always be serialised.
         let digest = Digest::of_value(&source).unwrap_or(Digest([0; 32]));
         Self { digest, source: Arc::new(source) }
     }
@@ -90,7 +91,7 @@ impl Program {
     }
 }
 
-/// Which expression of a rule, by its position.
+/// An expression of a rule, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ComponentType, Lift)]
 #[component(variant)]
 pub enum ExpressionId {
@@ -111,59 +112,59 @@ pub enum ExpressionId {
     Message(u32),
 }
 
-/// What is wrong with an expression, and where: lines and columns from 1, and 0 where it isn't known.
+/// An error in an expression, with its place: lines and columns start at 1, and 0 means unknown.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
 #[component(record)]
 pub struct Problem {
-    /// Which expression.
+    /// The expression.
     pub part: ExpressionId,
-    /// The line in it.
+    /// The line in the expression.
     pub line: u32,
     /// The column, in characters.
     pub column: u32,
-    /// What is wrong.
+    /// The error.
     pub message: String,
 }
 
-/// A step from a value to one inside of it.
+/// A step from a value to one inside it.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
 #[component(variant)]
 pub enum Step {
-    /// A field or key that is known.
+    /// A field or key with a known name.
     #[component(name = "field")]
     Field(String),
-    /// Some element of a list, or some value of a map.
+    /// Any element of a list, or any value of a map.
     #[component(name = "element")]
     Element,
-    /// Some key of a map.
+    /// Any key of a map.
     #[component(name = "key")]
     Key,
 }
 
-/// A value that an expression reads, by the way that leads to it from a root.
+/// A value that an expression reads, by the path to it from a root.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
 #[component(record)]
 pub struct Path {
     /// The expression.
     pub part: ExpressionId,
-    /// The line in it.
+    /// The line in the expression.
     pub line: u32,
     /// The column, in characters.
     pub column: u32,
-    /// Where the way begins.
+    /// The root.
     pub root: String,
-    /// The way.
+    /// The steps from the root.
     pub steps: Vec<Step>,
 }
 
-/// What became of a validation.
+/// The result of a validation.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
 #[component(variant)]
 pub enum ValidationVerdict {
     /// It is true.
     #[component(name = "holds")]
     Holds,
-    /// It is false; with what its message's expression gave, if that gave a text.
+    /// It is false. Contains the message, if the message's expression returned a text.
     #[component(name = "broken")]
     Broken(Option<String>),
     /// It can't be evaluated.
@@ -171,22 +172,22 @@ pub enum ValidationVerdict {
     Failed(Problem),
 }
 
-/// What became of a rule.
+/// The result of a rule.
 #[derive(Clone, Debug, PartialEq, Eq, ComponentType, Lift)]
 #[component(variant)]
 pub enum Outcome {
-    /// It doesn't apply, by the condition of that position.
+    /// The rule doesn't apply, because the condition at this position is false.
     #[component(name = "unmatched")]
     Unmatched(u32),
-    /// Whether it applies can't be told.
+    /// A condition can't be evaluated.
     #[component(name = "undecided")]
     Undecided(Problem),
-    /// A verdict a validation.
+    /// One verdict per validation.
     #[component(name = "judged")]
     Judged(Vec<ValidationVerdict>),
 }
 
-/// The evaluator, ready to be asked. It is made once for all rules.
+/// The evaluator. It is created once, for all rules.
 pub struct Evaluator {
     sandbox: Sandbox,
     pre: InstancePre<CallState>,
@@ -210,14 +211,14 @@ struct EvaluatorExports {
     calculate: ComponentExportIndex,
 }
 
-/// An instance, and what it knows.
+/// An instance and its state.
 struct Warm {
     store: Store<CallState>,
     instance: Instance,
     programs: BTreeMap<Digest, u32>,
     bound: BTreeSet<String>,
     memory: usize,
-    /// Whether it has evaluated anything.
+    /// Whether it has evaluated any rule.
     seasoned: bool,
 }
 
@@ -229,20 +230,20 @@ impl Drop for Evaluator {
 }
 
 impl Evaluator {
-    /// Compiles it, or takes it out of the cache, and links it.
+    /// Compiles the evaluator, or loads it from the cache, and links it.
     pub fn new(engines: &Arc<Engines>, compilers: &Compilers) -> Result<Self, String> {
         let compiled = compilers.load(engines, Use::ControlPlane, crate::builtin::EVALUATOR).map_err(|error| error.to_string())?;
         let Code::Component(component) = &compiled.code else { return Err("it is no component".to_owned()) };
         let sandbox = Sandbox { engines: Arc::clone(engines), use_: Use::ControlPlane, limits: RULE };
         let mut linker = Linker::<CallState>::new(engines.for_use(Use::ControlPlane));
-        // An interface of nothing but types, which stays as an import.
+        // An interface that has only types remains as an import.
         linker.instance("pointsman:cel/types@0.1.0").map_err(|error| format!("{error:#}"))?;
         let pre = linker.instantiate_pre(component).map_err(|error| printable_line(&format!("{error:#}")))?;
         let functions = EvaluatorExports::find_exports(component).ok_or("it lacks a function")?;
         Ok(Self { sandbox, pre, functions, warm: Mutex::default() })
     }
 
-    /// What a rule reads, or what is wrong with it. A fresh instance looks at it: nothing of it stays.
+    /// Returns the paths that a rule reads, or its errors. Uses a new instance and then drops it.
     pub fn inspect(&self, source: &Source) -> Result<Result<Vec<Path>, Vec<Problem>>, CallError> {
         let entered = self.sandbox.enter(Lane::Work)?;
         let mut store = self.sandbox.store();
@@ -254,12 +255,12 @@ impl Evaluator {
         Ok(answer)
     }
 
-    /// Begins to ask about one object. Waits for a slot.
+    /// Starts queries about one object. Waits for a slot.
     pub fn ask(&self) -> Result<Asking<'_>, CallError> {
         self.ask_in(Lane::Work)
     }
 
-    /// The same, in a slot of a lane.
+    /// The same in a slot of another lane.
     pub fn ask_in(&self, lane: Lane) -> Result<Asking<'_>, CallError> {
         let entered = self.sandbox.enter(lane)?;
         let warm = locked(&self.warm).pop();
@@ -267,7 +268,7 @@ impl Evaluator {
         Ok(Asking { evaluator: self, entered, warm, roots: BTreeMap::new() })
     }
 
-    /// The value of an expression, as JSON text.
+    /// Evaluates an expression and returns its value as JSON text.
     pub fn calculate(&self, expression: &str, roots: BTreeMap<String, Arc<str>>) -> Result<Result<String, Problem>, CallError> {
         let mut asking = self.ask()?;
         for (root, value) in roots {
@@ -296,7 +297,7 @@ impl EvaluatorExports {
     }
 }
 
-/// Questions about one object.
+/// Queries about one object.
 pub struct Asking<'e> {
     evaluator: &'e Evaluator,
     entered: Entered<'e>,
@@ -311,7 +312,7 @@ impl fmt::Debug for Asking<'_> {
 }
 
 impl Asking<'_> {
-    /// Sets what a root is, as JSON text.
+    /// Sets the value of a root, as JSON text.
     pub fn bind(&mut self, root: &str, value: Arc<str>) {
         if let Some(warm) = &mut self.warm {
             warm.bound.remove(root);
@@ -319,7 +320,7 @@ impl Asking<'_> {
         self.roots.insert(root.to_owned(), value);
     }
 
-    /// What becomes of a rule.
+    /// Evaluates a rule.
     pub fn judge(&mut self, program: &Program) -> Result<Outcome, CallError> {
         let index = self.evaluator.functions.evaluate;
         self.twice(|asking| {
@@ -331,7 +332,7 @@ impl Asking<'_> {
         })
     }
 
-    /// The value of a lookup of a rule, as JSON text.
+    /// Evaluates a lookup of a rule and returns its value as JSON text.
     pub fn look_up(&mut self, program: &Program, lookup: u32) -> Result<Result<String, Problem>, CallError> {
         let index = self.evaluator.functions.look_up;
         self.twice(|asking| {
@@ -343,7 +344,7 @@ impl Asking<'_> {
         })
     }
 
-    /// Asks once more where an instance fails that has answered before: what it did then must not count, so it doesn't have the last word.
+    /// Retries with a new instance if one fails that has answered before: its earlier work must not affect the result.
     fn twice<Answer>(&mut self, mut ask: impl FnMut(&mut Self) -> Result<Answer, CallError>) -> Result<Answer, CallError> {
         let seasoned = self.warm.as_ref().is_some_and(|warm| warm.seasoned);
         let answer = match ask(self) {
@@ -359,7 +360,7 @@ impl Asking<'_> {
         Ok(answer)
     }
 
-    /// The number that the instance has given a rule.
+    /// Returns the number that the instance has assigned to a rule, and compiles the rule if necessary.
     fn load(&mut self, program: &Program) -> Result<u32, CallError> {
         if let Some(number) = self.warm.as_ref().and_then(|warm| warm.programs.get(&program.digest)) {
             return Ok(*number);
@@ -382,7 +383,7 @@ impl Asking<'_> {
         Ok(number)
     }
 
-    /// Asks an instance that has the roots as they are set: the warm one, or a fresh one. One that fails is gone.
+    /// Calls an instance in which the roots have their current values: the warm one, or a new one. An instance that fails is dropped.
     fn with<Answer>(
         &mut self,
         ask: impl FnOnce(&Instance, &mut Store<CallState>) -> wasmtime::Result<Answer>,
@@ -418,7 +419,7 @@ impl Evaluator {
         Ok(Warm { store, instance, programs: BTreeMap::new(), bound: BTreeSet::new(), memory: spent.memory, seasoned: false })
     }
 
-    /// Lets an instance know of the roots that it doesn't know of as they are, and forget those of another object.
+    /// Sends an instance the roots that are new or have changed, and unbinds those of earlier objects.
     fn send(&self, entered: &Entered<'_>, warm: &mut Warm, roots: &BTreeMap<String, Arc<str>>) -> Result<(), CallError> {
         let gone = warm.bound.iter().filter(|bound| !roots.contains_key(*bound)).map(|bound| (bound.as_str(), ""));
         let new = roots.iter().filter(|(root, _)| !warm.bound.contains(*root)).map(|(root, value)| (root.as_str(), &**value));

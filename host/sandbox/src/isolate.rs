@@ -1,4 +1,4 @@
-//! Work on one subject whose panic ends with that work: nobody else's goes on the worse for it.
+//! Isolates the work on one subject: a panic ends only that work.
 
 use crate::digest::Digest;
 use std::{
@@ -8,27 +8,27 @@ use std::{
 };
 
 thread_local! {
-    /// How many pieces of such work this thread is within.
+    /// The nesting depth of isolated work on this thread.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    /// What the last panic within one said.
+    /// The message of the last panic in isolated work.
     static LAST: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// How many panics there were.
+/// The number of panics so far.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// A mistake of ours that somebody has come upon.
+/// A bug of ours that caused a panic.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("internal error {number}: search the log of the host for this number, and report what it says")]
 pub struct InternalError {
-    /// What the log has it under: the same for the same mistake.
+    /// The number in the log. The same bug has the same number.
     pub number: String,
 }
 
-/// Does something for one subject. A panic is logged, and told by its number.
+/// Runs work for one subject. Logs a panic, and returns its number as an error.
 pub fn isolated<T>(work: impl FnOnce() -> T) -> Result<T, InternalError> {
     DEPTH.with(|depth| depth.set(depth.get() + 1));
-    // What others share with it is right at every moment: see `sync`.
+    // Shared data is consistent at every moment: see `sync`.
     let done = catch_unwind(AssertUnwindSafe(work));
     DEPTH.with(|depth| depth.set(depth.get() - 1));
     done.map_err(|_| {
@@ -40,12 +40,12 @@ pub fn isolated<T>(work: impl FnOnce() -> T) -> Result<T, InternalError> {
     })
 }
 
-/// How many panics there were in such work.
+/// The number of panics in isolated work.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// Has panics in such work remembered rather than printed. Of others, `otherwise` is told once they were printed.
+/// Records panics in isolated work instead of printing them. Other panics are printed, and then `otherwise` is called.
 pub fn install_hook(otherwise: impl Fn() + Send + Sync + 'static) {
     let print = take_hook();
     set_hook(Box::new(move |panic| {
@@ -77,7 +77,7 @@ mod tests {
         let panicking = |what: &'static str| isolated(move || if what.is_empty() { 1 } else { panic!("{what}") }).unwrap_err();
         let (one, same) = (panicking("one"), panicking("one"));
         assert_eq!((one.number.len(), &one), (8, &same));
-        // Tests that run beside this one may panic too.
+        // Tests that run in parallel may also panic.
         assert!(count() >= before + 2);
         assert!(one.to_string().starts_with(&format!("internal error {}: ", one.number)));
         let nested = isolated(|| isolated(|| panicking("inner")).is_ok());

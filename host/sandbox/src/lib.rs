@@ -1,8 +1,9 @@
-//! The sandbox: what a plugin is, how it is run, and what it may do. Everything that touches a plugin's bytes or calls it is here, and nothing that
-//! knows Kubernetes: the controller, the command line and the data planes use it alike.
+//! The sandbox: loads plugins, runs them and restricts them. All code that handles a plugin's bytes or calls a plugin is here. It knows
+//! nothing about Kubernetes: the controller, the command line and the data planes use it alike.
 //!
-//! Bytes are accepted (`binary`), compiled within limits or taken from the cache (`compile`), linked and asked (`plugin`, `call`); the engines are
-//! made once (`engine`), and every number stands in `limits`. What looks into foreign bytes runs in another process (`process`).
+//! Bytes are checked (`binary`), compiled within limits or loaded from the cache (`compile`), linked and called (`plugin`, `call`). The
+//! engines are created once (`engine`), and all limits are in `limits`. Code that parses untrusted bytes runs in a separate process
+//! (`process`).
 
 pub mod artifacts;
 pub mod binary;

@@ -1,104 +1,104 @@
-//! What one call of a plugin may use. The only place where these numbers stand.
+//! All limits of plugins, rules and their processes.
 
 use std::time::Duration;
 
-/// The largest binary that is looked at. A JavaScript component has 12 MiB, a Python one 18.
+/// The maximum size of a plugin. A JavaScript component has 12 MiB, a Python one 18.
 pub const LARGEST_BINARY: usize = 64 << 20;
 
-/// How long one binary may take to compile. A Python component of 18 MiB takes 6 s on two cores.
+/// The maximum time to compile one plugin. A Python component of 18 MiB takes 6 s on two cores.
 pub const COMPILE_WITHIN: Duration = Duration::from_mins(1);
 
-/// How much address space the compiler gets for one binary. That Python component takes 350 MiB.
+/// The maximum address space to compile one plugin. That Python component takes 350 MiB.
 pub const COMPILER_MEMORY: u64 = 4 << 30;
 
-/// How many binaries are compiled at once.
+/// The maximum number of compilers that run at once.
 pub const COMPILERS: usize = 2;
 
-/// The longest JSON Schema and the longest configuration that are looked at. etcd takes no larger object.
+/// The maximum size of a JSON Schema and of a configuration. etcd accepts no larger object.
 pub const LARGEST_CONFIG: usize = 3 << 19;
 
-/// How long checking a configuration may take. One of 100,000 properties takes 0.1 s.
+/// The maximum time to check a configuration. One with 100,000 properties takes 0.1 s.
 pub const CHECK_WITHIN: Duration = Duration::from_secs(5);
 
-/// How much address space that gets. Threads reserve a third of it and use next to nothing of that.
+/// The maximum address space of that check. Threads reserve a third of it and use almost none.
 pub const CHECKER_MEMORY: u64 = 512 << 20;
 
-/// Bytes of a component in one ConfigMap, which holds 1 MiB together with its keys.
+/// The part of a component in one ConfigMap, in bytes. A ConfigMap holds 1 MiB including its keys.
 pub const PART: usize = 900 << 10;
 
-/// How many ConfigMaps one component may come in: as many as a PolicyPlugin can name.
+/// The maximum number of ConfigMaps for one component: as many as a PolicyPlugin can name.
 pub const MAX_CONFIG_MAP_PARTS: usize = 65;
 
-/// How long a call waits for a free slot before it fails. Every slot gets free when its call's deadline is over, so that only happens where
-/// something is wrong with this host.
+/// The maximum time that a call waits for a free slot. Each slot becomes free at the latest when its call's deadline expires, so a timeout
+/// happens only if this host has a problem.
 pub const SLOT_WITHIN: Duration = Duration::from_mins(1);
 
-/// The same at admission, where the API server waits for ten seconds in all.
+/// The same at admission, where the API server waits for ten seconds in total.
 pub const ADMISSION_SLOT_WITHIN: Duration = Duration::from_secs(2);
 
-/// How many calls run at once; more wait.
+/// The maximum number of concurrent calls; others wait.
 pub const SLOTS: u32 = 32;
 
-/// How many more run at once at admission: whatever is being planned, users can write, and whatever they write, plans are made.
+/// The number of additional concurrent calls for admission, so that plans don't block users' writes, and writes don't block plans.
 pub const ADMISSION_SLOTS: u32 = 8;
 
-/// How many core instances and memories one component may have. Python's have more than 20.
+/// The maximum number of core instances, and of tables, of one component. Python components have more than 20.
 pub const CORE_INSTANCES: u32 = 48;
 
-/// Bytes of a memory that its slot keeps between two calls, and has cleared. A short call touches a few pages above a stack of 1 MiB.
+/// The part of a memory that a slot keeps and clears between two calls, in bytes. A short call touches a few pages above a stack of 1 MiB.
 pub const KEPT_RESIDENT: usize = 2 << 20;
 
-/// The same of a table.
+/// The same for a table.
 pub const KEPT_RESIDENT_OF_TABLES: usize = 64 << 10;
 
-/// How often a plugin's deadline is looked at.
+/// The interval at which deadlines are checked.
 pub const TICK: Duration = Duration::from_millis(1);
 
-/// The deadline of a call at a hot point, unless the PolicyPlugin says otherwise: nothing else bounds it, and a request waits.
+/// The default deadline of a call at a hot point. It is the only limit there, and a request waits for the call.
 pub const HOT_DEADLINE: Duration = Duration::from_millis(200);
 
-/// The deadline of a call that makes an instance to be kept warm, if its own is shorter.
+/// The minimum deadline of a call that creates a warm instance.
 pub const START_WITHIN: Duration = Duration::from_millis(50);
 
-/// How many calls a warm instance answers before a fresh one takes its place.
+/// The number of calls after which a warm instance is replaced.
 pub const WARM_CALLS: u32 = 1000;
 
-/// How many faults within `ERROR_WINDOW` a plugin may have before it isn't asked for a while.
+/// The number of faults within `ERROR_WINDOW` after which a plugin is quarantined.
 pub const ERROR_BUDGET: usize = 5;
 
-/// How long a fault counts.
+/// The time after which a fault no longer counts.
 pub const ERROR_WINDOW: Duration = Duration::from_mins(1);
 
-/// How long a plugin isn't asked the first time; twice as long each further time.
+/// The duration of the first quarantine. Each further one lasts twice as long.
 pub const QUARANTINE: Duration = Duration::from_secs(2);
 
-/// How long a plugin isn't asked at most.
+/// The maximum duration of a quarantine.
 pub const QUARANTINE_MAX: Duration = Duration::from_mins(5);
 
-/// How many answers after a quarantine make a plugin's faults forgotten.
+/// The number of answers after a quarantine that clear a plugin's faults.
 pub const RECOVERED_AFTER: u32 = 10;
 
-/// Bytes of answers that are kept, about.
+/// The approximate size of the cache of answers, in bytes.
 pub const DECISION_CACHE: usize = 24 << 20;
 
-/// How many operations one answer at pod-templating may have: they are carried out by the host, beyond the plugin's deadline.
+/// The maximum number of operations in one answer at pod-templating. The host applies them, outside the deadline.
 pub const MAX_OPERATIONS: usize = 4096;
 
-/// The largest answer that is kept.
+/// The maximum size of a cached answer.
 pub const LARGEST_KEPT: usize = 1 << 20;
 
-/// Bytes of a PolicyPlugin's configuration: all that decide are in one object, together with what decided before.
+/// The maximum size of a PolicyPlugin's configuration, in bytes. One object contains those of all active plugins, and of the previous set.
 pub const LARGEST_BOUND_CONFIG: usize = 64 << 10;
 
-/// How many instances may be kept warm without being asked, over all plugins.
+/// The maximum number of idle warm instances of all plugins.
 pub const WARM_INSTANCES: u32 = 32;
 
-/// What one rule may use on one object. Fifty rules on an object of 10 KiB use a thousandth of it each.
+/// The limits for one rule on one object. Each of fifty rules on an object of 10 KiB uses a thousandth of them.
 pub const RULE: Limits = Limits {
     memory: 64 << 20,
     table_elements: 100_000,
     fuel: 50_000_000,
-    // As for plugins: what decides is the fuel.
+    // As for plugins, fuel is the effective limit.
     deadline: Duration::from_secs(1),
     output: 1 << 20,
     host_calls: 0,
@@ -106,68 +106,68 @@ pub const RULE: Limits = Limits {
     log_line: 0,
 };
 
-/// Bytes of one expression of a rule: the CRD's schema counts characters.
+/// The maximum size of an expression in a rule, in bytes. The CRD's schema counts characters.
 pub const LONGEST_EXPRESSION: usize = 16 << 10;
 
-/// Bytes of a rule's ConfigMap: it is frozen in the policy set, together with those of all other rules.
+/// The maximum size of a rule's ConfigMap, in bytes. The policy set contains a copy of it, with those of all other rules.
 pub const LARGEST_PARAMS: usize = 64 << 10;
 
-/// How many instances of the evaluator are kept warm; they count among all that are.
+/// The maximum number of warm instances of the evaluator. They are included in `WARM_INSTANCES`.
 pub const RULE_INSTANCES: usize = 8;
 
-/// How many rules one of them keeps compiled.
+/// The maximum number of compiled rules in one instance.
 pub const RULE_PROGRAMS: usize = 1024;
 
-/// Bytes of memory with which one is kept.
+/// The maximum memory of an instance that stays warm, in bytes.
 pub const RULE_RESIDENT: usize = 24 << 20;
 
-/// Bytes that a pod's template may have: an object in etcd has 1.5 MiB at most.
+/// The maximum size of a pod's template, in bytes. An object in etcd has at most 1.5 MiB.
 pub const LARGEST_TEMPLATE: usize = 1 << 20;
 
-/// How many runtimes a rule can look up without a name.
+/// The maximum number of runtimes that a rule can look up without a name.
 pub const MAX_RUNTIMES_FOUND: usize = 1000;
 
-/// Bytes of all that a rule looks up for one object, as JSON.
+/// The maximum size of everything that a rule looks up for one object, as JSON, in bytes.
 pub const LARGEST_LOOKUP: usize = 1 << 20;
 
-/// How many subjects a rule can add up.
+/// The maximum number of subjects that a rule can sum.
 pub const MAX_SUBJECTS_ADDED: usize = 10_000;
 
-/// How long the rules may add up what wasn't known before of one object. What they have come to is kept for the next time.
+/// The maximum time that rules may compute new sums for one object. Finished sums are cached for the next attempt.
 pub const SUMS_WITHIN: Duration = Duration::from_secs(10);
 
-/// The same where somebody waits who applies an object.
+/// The same while a user waits for an object to be applied.
 pub const SUMS_WITHIN_AT_ADMISSION: Duration = Duration::from_secs(1);
 
 /// The limits of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of linear memory, all memories together.
+    /// Bytes of linear memory, in all memories together.
     pub memory: usize,
-    /// Elements of tables, all tables together.
+    /// Elements of tables, in all tables together.
     pub table_elements: usize,
-    /// Fuel: about one unit an instruction. Counted alike on every machine, so the same input has the same outcome everywhere.
+    /// Fuel: about one unit per instruction. The count is the same on every machine, so the same input has the same outcome everywhere.
     pub fuel: u64,
-    /// Time. The backstop where there is fuel, and the only bound at hot points.
+    /// Time. A safety net if there is fuel, and the only limit at hot points.
     pub deadline: Duration,
     /// Bytes that the plugin may hand to the host in one answer or one host call.
     pub output: usize,
-    /// Calls of the host, which cost more time than fuel: without a bound of their own a loop of them would end by the
-    /// deadline, sooner on one machine than on another.
+    /// Calls of the host, which cost more time than fuel. Without this limit, a loop of them would end at the deadline, which depends on
+    /// the machine.
     pub host_calls: u32,
-    /// Log lines that are kept; further ones are dropped.
+    /// The number of stored log lines. Further lines are dropped.
     pub log_lines: usize,
-    /// Bytes of a log line that are kept.
+    /// The stored bytes of a log line.
     pub log_line: usize,
 }
 
 impl Limits {
-    /// What a plugin gets unless its PolicyPlugin says otherwise.
+    /// The defaults of a PolicyPlugin.
     pub const DEFAULT: Self = Self {
         memory: 64 << 20,
         table_elements: 100_000,
         fuel: 200_000_000,
-        // Ten times what that fuel takes on a quiet machine: what decides is the fuel.
+        // Ten times the time that this much fuel takes on an idle machine: fuel is the effective limit.
         deadline: Duration::from_secs(2),
         output: 4 << 20,
         host_calls: 10_000,
@@ -175,7 +175,7 @@ impl Limits {
         log_line: 1 << 10,
     };
 
-    /// What a PolicyPlugin can ask for at most.
+    /// The maximum values in a PolicyPlugin.
     pub const MAX: Self = Self {
         memory: 512 << 20,
         table_elements: 1_000_000,
@@ -194,7 +194,7 @@ impl Default for Limits {
     }
 }
 
-/// What a PolicyPlugin asks for, in its own words.
+/// The limits in a PolicyPlugin, as written.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestedLimits<'a> {
     /// Bytes of memory.
@@ -208,7 +208,7 @@ pub struct RequestedLimits<'a> {
 }
 
 impl Limits {
-    /// What a PolicyPlugin asks for, or why it can't have it.
+    /// Parses the limits of a PolicyPlugin, or explains why they are rejected.
     pub fn from_requested(asked: RequestedLimits<'_>) -> Result<Self, String> {
         let mut limits = Self::DEFAULT;
         if let Some(text) = asked.memory {
@@ -254,7 +254,7 @@ fn bytes(field: &str, text: &str, most: usize) -> Result<usize, String> {
     asked.filter(|asked| (1..=most).contains(asked)).ok_or_else(|| beyond(field, &text, &format!("{}Mi", most >> 20)))
 }
 
-/// A duration as Go writes it: numbers with units, one after the other.
+/// A duration in Go's syntax: numbers with units, concatenated.
 fn duration(text: &str) -> Option<Duration> {
     let mut rest = text;
     let mut sum = 0.0;

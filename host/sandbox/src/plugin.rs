@@ -1,4 +1,4 @@
-//! One loaded plugin, whatever form it has, and how it is asked.
+//! A loaded plugin of any form, and the calls to it.
 
 use super::{
     binary::Version,
@@ -17,7 +17,7 @@ use super::{
 };
 use std::sync::Arc;
 
-/// A plugin that can be asked. Cheap to clone: everything in it is shared.
+/// A plugin, ready to be called. It is cheap to clone, because clones share everything.
 #[derive(Clone, Debug)]
 pub struct Plugin(Arc<PluginForm>);
 
@@ -27,18 +27,19 @@ enum PluginForm {
     Command(Command),
 }
 
-/// What becomes of an instance after its call.
+/// What happens to an instance after its call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Instances {
-    /// It is dropped: nothing of one question is left for the next.
+    /// It is dropped, so that nothing from one question remains for the next.
     #[default]
     Fresh,
-    /// It answers again, until it traps or has answered often enough.
+    /// It is reused until it traps or has answered `WARM_CALLS` questions.
     Warm,
 }
 
 impl Plugin {
-    /// Links what was compiled by the engine for `use_`, to be asked by a version that it speaks. Instances of a command are never warm: each answers once.
+    /// Links code that the engine for `use_` compiled, for calls with a version that the plugin supports. Instances of a command are never
+    /// reused: each answers one question.
     pub fn new(
         engines: &Arc<Engines>,
         use_: Use,
@@ -57,7 +58,7 @@ impl Plugin {
         Ok(Self(Arc::new(kind)))
     }
 
-    /// What the plugin says of itself. It isn't configured for that.
+    /// The plugin's description of itself. This needs no configuration.
     pub fn describe(&self) -> Result<(Description, Spent), CallError> {
         match &*self.0 {
             PluginForm::Component(component) => component.describe(),
@@ -65,8 +66,8 @@ impl Plugin {
         }
     }
 
-    /// The version to ask it by: of a component the one that it was linked for, of a command the newest that it says it speaks and that
-    /// it may be asked by.
+    /// The version for calls: for a component, the version that it was linked for; for a command, the newest that it reports and that the
+    /// host may use.
     pub fn version(&self, drafts: bool) -> Result<Version, CallError> {
         match &*self.0 {
             PluginForm::Component(component) => Ok(component.version()),
@@ -74,7 +75,7 @@ impl Plugin {
         }
     }
 
-    /// Whether the plugin takes its configuration.
+    /// Checks that the plugin accepts its configuration.
     pub fn takes_config(&self) -> Result<Spent, CallError> {
         match &*self.0 {
             PluginForm::Component(component) => component.takes_config(),
@@ -82,7 +83,7 @@ impl Plugin {
         }
     }
 
-    /// A verdict for every candidate.
+    /// Returns a verdict for every candidate.
     pub fn judge(&self, request: selection::RequestRef<'_>) -> Result<(Vec<selection::Verdict>, Spent), CallError> {
         let (verdicts, spent) = match &*self.0 {
             PluginForm::Component(component) => component.judge(request),
@@ -103,7 +104,7 @@ impl Plugin {
         Ok((verdicts, spent))
     }
 
-    /// The steps that finish a pod's template.
+    /// Returns the operations that complete a pod's template.
     pub fn template(&self, request: templating::RequestRef<'_>) -> Result<(templating::Answer, Spent), CallError> {
         match &*self.0 {
             PluginForm::Component(component) => component.template(request),
@@ -111,7 +112,7 @@ impl Plugin {
         }
     }
 
-    /// The labels and annotations of a target.
+    /// Returns the labels and annotations of a target.
     pub fn propagate(&self, request: propagation::RequestRef<'_>) -> Result<(propagation::Answer, Spent), CallError> {
         match &*self.0 {
             PluginForm::Component(component) => component.propagate(request),
@@ -119,7 +120,7 @@ impl Plugin {
         }
     }
 
-    /// A score for every row.
+    /// Returns a score for every row.
     pub fn score(&self, request: scoring::RequestRef<'_>) -> Result<(Vec<f64>, Spent), CallError> {
         let (scores, spent) = match &*self.0 {
             PluginForm::Component(component) => component.score(request),
@@ -132,7 +133,7 @@ impl Plugin {
         Ok((scores, spent))
     }
 
-    /// Why a row has its score.
+    /// Explains the score of a row.
     pub fn explain(&self, request: scoring::RequestRef<'_>, row: u32) -> Result<(Vec<Term>, Spent), CallError> {
         match &*self.0 {
             PluginForm::Component(component) => component.explain(request, row),

@@ -1,4 +1,4 @@
-//! This same program as a process of its own, for what may take any time and any memory, or end the process that does it.
+//! Runs this same program as a separate process, for work that may use any amount of time and memory, or crash.
 
 use rustix::process::{Resource, Rlimit, setrlimit};
 use std::{
@@ -9,21 +9,21 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How a process ended.
+/// The result of a process.
 pub(super) struct Ended {
     /// What it wrote to stdout.
     pub(super) output: Vec<u8>,
     /// What it wrote to stderr.
     pub(super) complaint: String,
-    /// Its exit, or none if it was ended because it took too long.
+    /// Its exit status, or none if we killed it because it took too long.
     pub(super) status: Option<ExitStatus>,
 }
 
-/// Runs a hidden subcommand of `program`, and blocks until it is done or its time is up.
+/// Runs a hidden subcommand of `program`. Blocks until it exits or its time is up.
 pub(super) fn run(program: &Path, args: &[&str], input: &[u8], within: Duration) -> io::Result<Ended> {
     let mut command = Command::new(program);
     command.args(args).env_clear().stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A signal to our whole group, such as Ctrl-C, is ours to answer: if it ended this process too, that would look like a failure of the plugin.
+    // A signal to our process group, such as Ctrl-C, must not also terminate this process: that would look like a failure of the plugin.
     #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut process = command.spawn()?;
@@ -31,8 +31,8 @@ pub(super) fn run(program: &Path, args: &[&str], input: &[u8], within: Duration)
     Ok(Ended { output, complaint, status })
 }
 
-/// Gives a process its input and takes its output, and ends it if it isn't done in time. The last of the answer is how it
-/// ended, or none if we ended it.
+/// Writes a process's input, reads its output, and kills it after `within`. Returns stdout, stderr and the exit status, or no status if we
+/// killed it.
 fn converse(process: &mut Child, input: &[u8], within: Duration) -> io::Result<(Vec<u8>, String, Option<ExitStatus>)> {
     let until = Instant::now() + within;
     let (stdin, stdout, stderr) = (process.stdin.take(), process.stdout.take(), process.stderr.take());
@@ -55,7 +55,7 @@ fn converse(process: &mut Child, input: &[u8], within: Duration) -> io::Result<(
     })
 }
 
-/// All that there is to read.
+/// Reads to the end.
 pub(super) fn read(from: Option<impl Read>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(mut from) = from {
@@ -64,10 +64,10 @@ pub(super) fn read(from: Option<impl Read>) -> Vec<u8> {
     bytes
 }
 
-/// How many seconds of CPU the other process may use where nobody is left to end it.
+/// The maximum CPU time of the other process, in seconds, in case nothing is left to kill it.
 const CPU_SECONDS: u64 = 1800;
 
-/// In the other process: bounds its address space and its time, and ends it if the thread that waits for it ends.
+/// In the other process: limits its address space and its CPU time, and lets the kernel kill it if the thread that waits for it terminates.
 pub(super) fn bound(memory: u64) -> io::Result<()> {
     setrlimit(Resource::Cpu, Rlimit { current: Some(CPU_SECONDS), maximum: Some(CPU_SECONDS) })?;
     #[cfg(target_os = "linux")]

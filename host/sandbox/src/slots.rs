@@ -1,4 +1,4 @@
-//! A number of places, for calls and for compilers alike.
+//! A limited number of slots, for calls and for compilers.
 
 use crate::sync::locked;
 use std::{
@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// So many places.
+/// A limited number of slots.
 #[derive(Debug)]
 pub(super) struct Slots {
     free: Mutex<usize>,
@@ -18,7 +18,7 @@ impl Slots {
         Self { free: Mutex::new(free), changed: Condvar::new() }
     }
 
-    /// Waits for one, for as long as it takes or at most `within`.
+    /// Waits for a slot, at most `within` if that is set.
     pub(super) fn take(&self, within: Option<Duration>) -> Option<Slot<'_>> {
         let until = within.map(|within| Instant::now() + within);
         let mut free = locked(&self.free);
@@ -36,7 +36,7 @@ impl Slots {
     }
 }
 
-/// A place that is held until this is dropped.
+/// A slot that is held until it is dropped.
 #[derive(Debug)]
 pub(super) struct Slot<'a>(&'a Slots);
 

@@ -1,9 +1,9 @@
-//! Texts that go to people: plugins' words made fit to print, and errors as sentences.
+//! Texts for people: makes plugins' texts printable, and turns errors into sentences.
 
-/// The longest text of a plugin's that we pass on.
+/// The maximum length of a plugin's text, in characters.
 const MAX_LINE_LENGTH: usize = 300;
 
-/// A plugin's own words, fit for a condition, an event and a log: one line, printable, and not endless.
+/// A plugin's text for a condition, an event or a log: one printable line of limited length.
 pub fn printable_line(words: &str) -> String {
     let printable = |c: char| if c.is_control() || c.is_whitespace() { ' ' } else { c };
     let mut words: String = words.chars().map(printable).take(MAX_LINE_LENGTH + 1).collect();
@@ -14,13 +14,13 @@ pub fn printable_line(words: &str) -> String {
     words
 }
 
-/// At most so many bytes of a text, whole characters only.
+/// Shortens a text to at most `most` bytes, at a character boundary.
 pub fn cut(text: &mut String, most: usize) {
     let end = (0..=most.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     text.truncate(end.unwrap_or_default());
 }
 
-/// An error and its causes, without those that the error before has told already.
+/// An error and its causes, without those that an earlier one already contains.
 pub fn sentence(error: &(dyn std::error::Error + 'static)) -> String {
     let mut told: Vec<String> = Vec::new();
     let mut next = Some(error);

@@ -1,9 +1,9 @@
-//! Words: what Kubernetes takes for the key of a label or annotation, and for the value of a label; and which name was meant by another.
+//! Names: the rules of Kubernetes for label and annotation keys, label values and DNS labels, and suggestions for misspelled names.
 
-/// Bytes of all annotations of an object together.
+/// The maximum total size of an object's annotations, in bytes.
 pub const MAX_ANNOTATIONS_BYTES: usize = 256 << 10;
 
-/// Whether a key is one.
+/// Whether a text is a valid key of a label or annotation.
 pub fn key(key: &str) -> Result<(), &'static str> {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -18,7 +18,7 @@ pub fn key(key: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// Whether a label may have this value.
+/// Whether a text is a valid value of a label.
 pub fn label_value(value: &str) -> Result<(), &'static str> {
     if value.is_empty() || word(value) {
         Ok(())
@@ -27,13 +27,13 @@ pub fn label_value(value: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether a text is a part of a DNS name of lower case, of any length.
+/// Whether a text is a lower-case DNS label, of any length.
 pub fn dns_label(text: &str) -> bool {
     let inner = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     !text.is_empty() && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// Whether a Service may be called so: its name has a letter first and 63 characters at most.
+/// Whether a text is a valid name for a Service: a DNS label of at most 63 characters that starts with a letter.
 pub fn service_name(text: &str) -> bool {
     text.len() <= 63 && text.starts_with(|c: char| c.is_ascii_lowercase()) && dns_label(text)
 }
@@ -44,19 +44,19 @@ fn word(text: &str) -> bool {
     text.len() <= 63 && outer(text.chars().next()) && outer(text.chars().last()) && text.chars().all(inner)
 }
 
-/// The name that is meant, of those that are near: so many letters away at the most. The first by name where several are as near.
+/// The known name that is closest to `name`, at most `near` letters away. Among equally close names, the first in alphabetical order.
 pub fn nearest<'k>(name: &str, known: impl IntoIterator<Item = &'k str>, near: usize) -> Option<&'k str> {
     let letters: Vec<char> = name.chars().collect();
     let apart = |known: &'k str| {
         let known_letters: Vec<char> = known.chars().collect();
-        // Names that can't be near cost nothing, however long somebody's is.
+        // Names whose lengths differ too much are skipped, so that a very long name costs nothing.
         let comparable = letters.len().abs_diff(known_letters.len()) <= near;
         comparable.then(|| (distance(&letters, &known_letters), known))
     };
     known.into_iter().filter_map(apart).filter(|(distance, _)| *distance <= near).min().map(|(_, known)| known)
 }
 
-/// How many letters must be changed, added or taken away to get from one name to the other (Levenshtein).
+/// The number of letters to change, add or remove to get from one name to the other (Levenshtein distance).
 fn distance(one: &[char], other: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (line, letter) in one.iter().enumerate() {

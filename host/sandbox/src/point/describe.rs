@@ -1,9 +1,9 @@
-//! What a plugin says of itself, and whether it is true.
+//! Checks a plugin's description of itself.
 
 pub use pointsman_interface::plugin::{Description, FeatureSet, Point};
 
-/// What is wrong with a description, given the policy points whose interfaces the binary exports: none if it is a command, which has no
-/// interfaces.
+/// What is wrong with a description. `exported` are the policy points whose interfaces the binary exports; it is empty for a command, which
+/// has no interfaces.
 pub fn flaw(description: &Description, exported: &[String]) -> Option<String> {
     let points = &description.points;
     if points.is_empty() {

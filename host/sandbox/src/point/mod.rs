@@ -1,5 +1,5 @@
-//! The policy points: the records that questions and answers are made of, as `wit/` defines them in its newest version. All that decides sees
-//! these alone; what an older version has otherwise is converted here, between them and the plugin.
+//! The policy points: the records of questions and answers, as `wit/` defines them in its newest version. Decisions use only these. For a
+//! plugin of an older version, this module converts the records that differ.
 
 pub mod describe;
 pub mod v0_1;

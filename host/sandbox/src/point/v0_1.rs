@@ -1,10 +1,10 @@
-//! 0.1.0, as plugins that were built for it take questions and give answers. Nothing here ever changes but to follow the newest records:
-//! where one of them gets a field, 0.1.0 keeps its own form of it here.
+//! 0.1.0, for plugins that were built for it. This code changes only to follow the newest records: if one of them gets a field, 0.1.0 gets
+//! its own form of the record here.
 //!
-//! Questions are narrowed: what came later is left out, and borrowed is what stays. Answers are widened. Records that are missing here are
-//! still the same in both.
+//! Questions are narrowed: newer fields are omitted, and the rest is borrowed. Answers are widened. Records that aren't declared here are
+//! the same in both versions.
 
-// wasmtime's derive implements its traits, which are unsafe to implement by hand. Cases and the types of fields are told by wit/0.1.0.
+// wasmtime's derives generate unsafe implementations of its traits. wit/0.1.0 documents the cases and the types of the fields.
 #![allow(unsafe_code, unused_qualifications, missing_docs, clippy::missing_fields_in_debug)]
 
 use super::{
@@ -17,7 +17,7 @@ use super::{
 use serde::{Deserialize, Serialize};
 use wasmtime::component::{ComponentType, Lift, Lower};
 
-/// What a pod does for its subject.
+/// The role of a pod in its subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ComponentType, Lower)]
 #[component(enum)]
 #[serde(rename_all = "kebab-case")]
@@ -45,7 +45,7 @@ pub enum Role {
     Server,
 }
 
-/// A role that 0.1.0 lacks is the one that it has for the same place in a service, as wit/0.2.0-draft/types.wit says.
+/// A role that 0.1.0 lacks becomes the role with the same place in a service, as in wit/0.2.0-draft/types.wit.
 impl From<super::Role> for Role {
     fn from(role: super::Role) -> Self {
         match role {
@@ -63,18 +63,18 @@ impl From<super::Role> for Role {
     }
 }
 
-/// Why a question can't be answered.
+/// Why a plugin can't answer a question.
 #[derive(Clone, Debug, Deserialize, ComponentType, Lift)]
 #[component(record)]
 #[serde(deny_unknown_fields)]
 pub struct Failure {
-    /// A sentence that says what is wrong and what to do about it.
+    /// A sentence that describes the problem and the remedy.
     pub message: String,
 }
 
 impl From<Failure> for super::Failure {
     fn from(Failure { message }: Failure) -> Self {
-        // It was never held against a plugin.
+        // In 0.1.0, a failure never counts against a plugin.
         Self::refusal(message)
     }
 }
@@ -92,11 +92,11 @@ pub struct Selecting<'a> {
     now: Option<u64>,
 }
 
-/// The model that is to be served.
+/// The model to serve.
 #[derive(Clone, Debug, Serialize, ComponentType, Lower)]
 #[component(record)]
 #[serde(rename_all = "camelCase")]
-#[allow(clippy::struct_field_names)] // The interface names the field so.
+#[allow(clippy::struct_field_names)] // The interface has this name.
 pub struct Model<'a> {
     kind: &'a str,
     namespace: &'a str,
@@ -121,7 +121,7 @@ pub struct Model<'a> {
     capabilities: &'a [String],
 }
 
-/// A runtime that might serve the model.
+/// A runtime that may be able to serve the model.
 #[derive(Clone, Debug, Serialize, ComponentType, Lower)]
 #[component(record)]
 pub struct Candidate<'a> {
@@ -216,23 +216,23 @@ impl<'a> From<&'a selection::SupportedModel> for SupportedModel<'a> {
     }
 }
 
-/// What became of one candidate.
+/// The verdict on one candidate.
 #[derive(Clone, Debug, Deserialize, ComponentType, Lift)]
 #[component(variant)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It can serve the model.
+    /// The runtime can serve the model.
     #[component(name = "eligible")]
     Eligible(Eligible),
-    /// It can't, or must not.
+    /// The runtime can't serve the model, or must not.
     #[component(name = "excluded")]
     Excluded(Reason),
-    /// The plugin has nothing to say of it.
+    /// The plugin has no opinion on the runtime.
     #[component(name = "abstain")]
     Abstain,
 }
 
-/// What speaks for a runtime.
+/// The score of a runtime that can serve the model.
 #[derive(Clone, Debug, Default, Deserialize, ComponentType, Lift)]
 #[component(record)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
@@ -271,7 +271,7 @@ pub struct Propagating<'a> {
     now: Option<u64>,
 }
 
-/// What labels and annotations are for.
+/// The object that gets the labels and annotations.
 #[derive(Clone, Debug, Serialize, ComponentType, Lower)]
 #[component(record)]
 #[serde(rename_all = "camelCase")]
@@ -320,7 +320,7 @@ impl<'a> From<templating::RequestRef<'a>> for Templating<'a> {
     }
 }
 
-/// The answer of pod-templating.
+/// The answer at pod-templating.
 #[derive(Clone, Debug, Default, Deserialize, ComponentType, Lift)]
 #[component(record)]
 #[serde(default, deny_unknown_fields)]
@@ -331,7 +331,7 @@ pub struct Templated {
     reasons: Vec<Reason>,
 }
 
-/// One step on the way to the new template.
+/// One change of the template.
 #[derive(Clone, Debug, Deserialize, ComponentType, Lift)]
 #[component(record)]
 #[serde(deny_unknown_fields)]
@@ -343,7 +343,7 @@ pub struct Operation {
     layer: String,
 }
 
-/// What is done at a place in the template.
+/// An action on the template.
 #[derive(Clone, Copy, Debug, Deserialize, ComponentType, Lift)]
 #[component(enum)]
 #[serde(rename_all = "kebab-case")]
@@ -374,7 +374,7 @@ impl From<Operation> for templating::Operation {
     }
 }
 
-/// The question of scheduling-scoring, as a command reads it.
+/// The question of scheduling-scoring, in the form for commands.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Scoring<'a> {
     question: Question,
@@ -390,7 +390,7 @@ impl<'a> From<scoring::RequestRef<'a>> for Scoring<'a> {
 }
 
 impl<'a> Scoring<'a> {
-    /// As the arguments that a component's functions have.
+    /// The question as arguments of a component's function.
     pub fn arguments(self) -> (Question, u32, &'a [f64]) {
         (self.question, self.columns, self.matrix)
     }

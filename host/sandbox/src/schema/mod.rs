@@ -1,7 +1,7 @@
-//! Whether a PolicyPlugin's configuration fits the JSON Schema that the plugin describes itself with.
+//! Checks a PolicyPlugin's configuration against the JSON Schema of the plugin.
 //!
-//! The schema is a stranger's. It may refer to itself without end, grow with every alternative, or be huge; so the two are put
-//! together in another process (`pointsman check-config`), with a deadline and a bound on its memory. Nothing is ever fetched.
+//! The schema is untrusted. It may refer to itself without end, grow with every alternative, or be huge. Another process (`pointsman
+//! check-config`) therefore does the check, with a deadline and a memory limit. It never fetches anything.
 
 mod violations;
 
@@ -16,50 +16,50 @@ use serde_json::Value;
 use std::{borrow::Cow, io, path::Path, thread, time::Duration};
 use violations::{loops, violations};
 
-/// The hidden subcommand that checks.
+/// The hidden subcommand that checks a configuration.
 pub const SUBCOMMAND: &str = "check-config";
 
-/// What the schema is called inside the library.
+/// The name of the schema inside the library.
 const NAME: &str = "urn:pointsman:schema";
 
-/// How many violations are told.
+/// The maximum number of violations in a report.
 const MAX_VIOLATIONS_REPORTED: usize = 3;
 
-/// The stack that a check gets, of which only what it uses is memory.
+/// The stack of a check. Only the part that it uses takes memory.
 const STACK: usize = 64 << 20;
 
-/// The exit that tells of a configuration that doesn't fit.
+/// The exit code for a configuration that doesn't match the schema.
 const REFUSED: u8 = 1;
-/// The exit that tells of a broken schema. 2 is what the command line's own errors have.
+/// The exit code for a broken schema. 2 is the code of the command line's own errors.
 const BROKEN: u8 = 3;
 
-/// Why a configuration isn't accepted.
+/// Why a configuration is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// It doesn't fit the schema.
+    /// The configuration doesn't match the schema.
     #[error("the configuration doesn't fit the plugin: {0}")]
     Refused(String),
     /// The schema itself is broken.
     #[error("the plugin's configuration schema is invalid; its author must fix it: {0}")]
     Schema(String),
-    /// It took too long.
+    /// The check took too long.
     #[error(
         "checking the configuration against the plugin's schema takes longer than {} s: the schema has too many alternatives, or one of the two is too large",
         .0.as_secs()
     )]
     TooLong(Duration),
-    /// It ended the process that checked it.
+    /// The check crashed its process.
     #[error(
         "checking the configuration against the plugin's schema crashes the checker ({0}), so one of the two is too large or malicious"
     )]
     Crash(String),
-    /// The other process can't be run.
+    /// The process can't be run.
     #[error("the configuration can't be checked: {0}")]
     Process(#[from] io::Error),
 }
 
 impl ConfigError {
-    /// One CamelCase word for it, for a condition.
+    /// The error as one CamelCase word, for a condition.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Refused(_) => "InvalidConfig",
@@ -69,7 +69,7 @@ impl ConfigError {
         }
     }
 
-    /// What the other process writes to stderr for it: the sentences alone, a line each.
+    /// The sentences that the other process writes to stderr, one per line.
     pub fn sentences(&self) -> Cow<'_, str> {
         match self {
             Self::Refused(sentences) | Self::Schema(sentences) => sentences.into(),
@@ -77,7 +77,7 @@ impl ConfigError {
         }
     }
 
-    /// How the other process ends for it.
+    /// The exit code of the other process.
     pub fn code(&self) -> u8 {
         match self {
             Self::Refused(_) => REFUSED,
@@ -87,20 +87,20 @@ impl ConfigError {
     }
 }
 
-/// What is asked of the other process. Both are texts, so that neither can break out of its place.
+/// The input of the other process. Both fields are strings, so that neither can break out of its place.
 #[derive(Serialize, Deserialize)]
 struct Question<'a> {
     schema: Cow<'a, str>,
     config: Cow<'a, str>,
 }
 
-/// Checks a configuration, in JSON, in another process, which is `program`. An empty configuration is the same as `{}`, and an
-/// empty schema says that there is nothing to configure. Blocks until it is done.
+/// Checks a configuration in JSON, in another process that runs `program`. An empty configuration equals `{}`. An empty schema means that
+/// the plugin has no configuration. Blocks until the check is done.
 pub fn check_config(program: &Path, schema: &str, config: &str) -> Result<(), ConfigError> {
     check_config_within(program, schema, config, CHECK_WITHIN, CHECKER_MEMORY)
 }
 
-/// The same with other bounds.
+/// The same with other limits.
 pub fn check_config_within(program: &Path, schema: &str, config: &str, within: Duration, memory: u64) -> Result<(), ConfigError> {
     let (schema, config) = (schema.trim(), config.trim());
     if schema.is_empty() {
@@ -135,12 +135,12 @@ fn is_empty(config: &str) -> bool {
     config.is_empty() || inside.is_some_and(|inside| inside.trim().is_empty())
 }
 
-/// The other process: a question on stdin, and no error if the configuration fits.
+/// Runs in the other process: reads a question from stdin and returns no error if the configuration matches.
 pub fn serve(memory: u64) -> Result<(), ConfigError> {
     process::bound(memory)?;
     let question = process::read(Some(io::stdin().lock()));
     let Question { schema, config } = serde_json::from_slice(&question).map_err(io::Error::from)?;
-    // Each step from a value to one inside it takes many frames, and several schemas may lie in between.
+    // Each level of nesting takes many frames, and several schemas can be involved in each.
     thread::scope(|scope| {
         let checking = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, || check(&schema, &config))?;
         checking.join().unwrap_or_else(|_| Err(io::Error::other("the checker panicked").into()))
@@ -153,7 +153,7 @@ fn check(schema: &str, config: &str) -> Result<(), ConfigError> {
     let mut schemas = Schemas::new();
     let mut compiler = Compiler::new();
     compiler.set_default_draft(Draft::V2020_12);
-    // The default reads files; this one knows no way to get anything.
+    // The default loader reads files; this one has no scheme and loads nothing.
     compiler.use_loader(Box::new(SchemeUrlLoader::new()));
     let broken = |error: CompileError| ConfigError::Schema(broken(&error, &schema));
     compiler.add_resource(NAME, schema.clone()).map_err(broken)?;
@@ -167,7 +167,7 @@ fn check(schema: &str, config: &str) -> Result<(), ConfigError> {
 
 fn broken(error: &CompileError, schema: &Value) -> String {
     match error {
-        // The first of what is wrong is enough: it is found in one place after the other.
+        // The library stops at the first error in the schema.
         CompileError::ValidationError { src, .. } => violations(src, "schema", schema),
         CompileError::LoadUrlError { url, .. } | CompileError::UnsupportedUrlScheme { url } => {
             format!("it refers to {url}, which isn't fetched: copy that schema into $defs")

@@ -1,4 +1,4 @@
-//! From a validation's tree of errors to a few sentences, a line each.
+//! Turns a validation's tree of errors into a few sentences, one per line.
 
 use super::MAX_VIOLATIONS_REPORTED;
 use crate::{text::printable_line, words};
@@ -6,19 +6,19 @@ use boon::{ErrorKind, InstanceLocation, InstanceToken, ValidationError};
 use serde_json::Value;
 use std::fmt::Write;
 
-/// How many names, values and alternatives one sentence lists.
+/// The maximum number of names, values or alternatives in one sentence.
 const MAX_NAMES_LISTED: usize = 8;
 
-/// How much of a place is told, counted from its end.
+/// The maximum length of a place in a sentence. Only its end is kept.
 const PLACE: usize = 100;
 
-/// Names longer than this aren't compared.
+/// Longer names aren't compared.
 const COMPARED: usize = 64;
 
-/// How far a name may be from the one that was meant.
+/// The maximum distance between an unknown name and a suggestion.
 const NEAR: usize = 2;
 
-/// What is wrong, in sentences about `root`.
+/// Describes the errors in sentences about `root`.
 pub(super) fn violations(error: &ValidationError<'_, '_>, root: &str, schema: &Value) -> String {
     let mut leaves = Vec::new();
     let count = collect(error, &mut leaves);
@@ -29,7 +29,7 @@ pub(super) fn violations(error: &ValidationError<'_, '_>, root: &str, schema: &V
     sentences.join("\n")
 }
 
-/// Whether the validation stopped because the schema leads back to itself: then it says nothing about the value.
+/// Finds a `$ref` that leads back to itself. The validation stopped there, so its result is meaningless.
 pub(super) fn loops(error: &ValidationError<'_, '_>) -> Option<String> {
     match &error.kind {
         ErrorKind::RefCycle { url, .. } => {
@@ -40,7 +40,7 @@ pub(super) fn loops(error: &ValidationError<'_, '_>) -> Option<String> {
     }
 }
 
-/// Counts the errors that are to be told, and collects the first.
+/// Counts the errors to report, and collects the first ones.
 fn collect<'e, 's, 'v>(error: &'e ValidationError<'s, 'v>, into: &mut Vec<&'e ValidationError<'s, 'v>>) -> usize {
     let inner = matches!(error.kind, ErrorKind::Group | ErrorKind::Schema { .. } | ErrorKind::Reference { .. } | ErrorKind::AllOf);
     if inner && !error.causes.is_empty() {
@@ -74,7 +74,7 @@ fn sentence(error: &ValidationError<'_, '_>, root: &str, schema: &Value) -> Stri
         ErrorKind::AdditionalProperties { got } => {
             let name = got.first().map(AsRef::as_ref).unwrap_or_default();
             let more = if got.len() > 1 { format!(", and {} more", got.len() - 1) } else { String::new() };
-            // Bounded first, so that the hint after it isn't cut off.
+            // Shortened first, so that the hint after it isn't cut off.
             format!("{place} has an unknown property {}{}{more}", short(&format!("{name:?}")), hint(name, error.schema_url, schema))
         }
         ErrorKind::AnyOf | ErrorKind::OneOf(None) if !error.causes.is_empty() => {
@@ -91,7 +91,7 @@ fn list(items: impl ExactSizeIterator<Item = String>) -> String {
     let more = items.len().saturating_sub(MAX_NAMES_LISTED);
     let mut list = items.take(MAX_NAMES_LISTED).collect::<Vec<_>>().join(", ");
     if more > 0 {
-        // Writing into a string can't fail.
+        // Writing to a string never fails.
         let _ = write!(list, " and {more} more");
     }
     list
@@ -101,7 +101,7 @@ fn short(text: &str) -> String {
     if text.chars().count() <= PLACE { text.to_owned() } else { text.chars().take(PLACE).chain(['\u{2026}']).collect() }
 }
 
-/// `config.a.b[0]`, of which the end is kept.
+/// A place such as `config.a.b[0]`. If it is too long, only its end is kept.
 fn place(root: &str, location: &InstanceLocation<'_>) -> String {
     let mut place = String::new();
     for token in &location.tokens {
@@ -122,7 +122,7 @@ fn is_plain(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-$".contains(c))
 }
 
-/// What could have been meant by an unknown property, at a place in the schema.
+/// A suggestion for an unknown property, from the schema at `at`.
 fn hint(name: &str, at: &str, schema: &Value) -> String {
     let pointer = at.split_once('#').map(|(_, pointer)| pointer).unwrap_or_default();
     let known = schema.pointer(pointer).and_then(|schema| schema.get("properties")).and_then(Value::as_object);

@@ -1,15 +1,14 @@
-//! What plugins get that were built for WASI: enough of a world for a language's runtime to start in, and nothing in it. All
-//! answers are constants, so that purity stays what it is without WASI.
+//! WASI for plugins that were built for it: enough for a language's runtime to start, and nothing more. All results are constants, so
+//! plugins stay as pure as without WASI.
 
 pub(super) mod preview1;
 pub(super) mod preview2;
 
-/// How many bytes one call of a stub moves, and how many things it looks at: calls of the host are counted, so that what one of
-/// them costs must be bounded too.
+/// The maximum number of bytes that one call of a stub moves. Host calls are counted, so the cost of each must be limited too.
 const CHUNK: usize = 64 << 10;
 
-/// How many buffers, or things that are waited for, one call may name.
+/// The maximum number of buffers, or of things to wait for, in one call.
 const MANY: u32 = 1024;
 
-/// The monotonic clock, which stands still. Go's runtime takes zero for a broken clock.
+/// The monotonic clock, which never advances. Go's runtime considers a clock at zero broken.
 const INSTANT: u64 = 1;

@@ -1,4 +1,4 @@
-//! WASI's first version, for commands: a question on stdin, an answer on stdout, lines for the log on stderr, and nothing else.
+//! WASI's first version, for commands: stdin has the question, stdout gets the answer, stderr gets log lines, and there is nothing else.
 
 use super::{
     super::call::{CallError, CallState},
@@ -7,10 +7,10 @@ use super::{
 use crate::text::printable_line;
 use wasmtime::{Caller, Extern, Linker, Module, Val};
 
-/// The module that all of its functions are imported from.
+/// The module that exports all of its functions.
 pub(crate) const MODULE: &str = "wasi_snapshot_preview1";
 
-/// Its functions. A command that imports another is refused.
+/// The functions of WASI's first version. A command that imports any other is refused.
 pub(crate) const FUNCTIONS: [&str; 46] = [
     "args_get",
     "args_sizes_get",
@@ -64,7 +64,7 @@ const STDIN: i32 = 0;
 const STDOUT: i32 = 1;
 const STDERR: i32 = 2;
 
-/// What a function answers instead of zero, as WASI numbers it.
+/// The error codes of functions, with WASI's numbers.
 #[derive(Clone, Copy)]
 enum Errno {
     Badf = 8,
@@ -73,11 +73,11 @@ enum Errno {
     Spipe = 70,
 }
 
-/// Why a function doesn't answer zero.
+/// Why a function doesn't return zero.
 enum Stop {
-    /// The command is told.
+    /// The command gets an error code.
     Errno(Errno),
-    /// It is ended.
+    /// The call ends.
     End(CallError),
 }
 
@@ -87,12 +87,12 @@ impl From<Errno> for Stop {
     }
 }
 
-/// A command has ended itself.
+/// A command has exited.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("it exited with code {0}")]
 pub(crate) struct Exited(pub(crate) u32);
 
-/// The memory of a command, every access of which is checked.
+/// The memory of a command. Every access is checked.
 struct Guest<'a> {
     memory: &'a mut [u8],
     state: &'a mut CallState,
@@ -115,7 +115,7 @@ impl Guest<'_> {
         Ok(bytes)
     }
 
-    /// One of the buffers that a function names in a list.
+    /// Reads one entry of a function's list of buffers.
     fn buffer(&mut self, list: i32, index: u32) -> Result<(i32, usize), Errno> {
         let entry = list.wrapping_add((index * 8).cast_signed());
         let address = i32::from_le_bytes(self.get(entry)?);
@@ -147,7 +147,7 @@ impl Guest<'_> {
         let mut total = 0;
         for index in 0..few(count)? {
             let (address, length) = self.buffer(list, index)?;
-            // What doesn't fit is written by the next call, as with a pipe.
+            // The next call writes the rest, as with a pipe.
             let length = length.min(CHUNK - total);
             let bytes = self.at(address, length)?.to_vec();
             if fd == STDERR {
@@ -162,7 +162,7 @@ impl Guest<'_> {
         Ok(self.put(done, u32::try_from(total).map_err(|_| Errno::Inval)?.to_le_bytes())?)
     }
 
-    /// Everything that is waited for happens at once.
+    /// Reports all events at once.
     fn poll(&mut self, subscriptions: i32, events: i32, count: i32, done: i32) -> Result<(), Stop> {
         let count = few(count)?;
         if count == 0 {
@@ -178,7 +178,7 @@ impl Guest<'_> {
         Ok(self.put(done, count.to_le_bytes())?)
     }
 
-    /// What a descriptor is: of no kind that is known, to be read or to be written.
+    /// Describes a descriptor: its type is unknown, and it can be read or written.
     fn descriptor(&mut self, fd: i32, to: i32) -> Result<(), Stop> {
         let rights: u64 = if standard(fd)? == STDIN { 1 << 1 } else { 1 << 6 };
         let mut stat = [0; 24];
@@ -207,7 +207,7 @@ fn guest(caller: &mut Caller<'_, CallState>, run: impl FnOnce(&mut Guest<'_>) ->
     }
 }
 
-/// Defines what a command imports.
+/// Defines the imports of a command.
 pub(crate) fn define(linker: &mut Linker<CallState>, module: &Module) -> wasmtime::Result<()> {
     start(linker)?;
     descriptors(linker)?;
@@ -217,7 +217,7 @@ pub(crate) fn define(linker: &mut Linker<CallState>, module: &Module) -> wasmtim
             continue;
         }
         let called = printable_line(&format!("{MODULE}.{name}"));
-        // No other descriptor exists. Runtimes look for some while they start, and go on without.
+        // There are no other descriptors. Runtimes look for some at startup, and continue without them.
         let looks_for_files = (name.starts_with("fd_") || name.starts_with("path_")) && function.results().len() == 1;
         linker.func_new(MODULE, name, function, move |mut caller, _, results| {
             caller.data_mut().count_host_call()?;
@@ -231,7 +231,7 @@ pub(crate) fn define(linker: &mut Linker<CallState>, module: &Module) -> wasmtim
     Ok(())
 }
 
-/// The functions that have an answer of their own.
+/// The functions with their own implementations.
 const ANSWERED: [&str; 18] = [
     "args_get",
     "args_sizes_get",
@@ -255,7 +255,7 @@ const ANSWERED: [&str; 18] = [
 
 type Called<'a> = Caller<'a, CallState>;
 
-/// What a runtime asks while it starts.
+/// The functions that a runtime calls at startup.
 fn start(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     for name in ["args_sizes_get", "environ_sizes_get"] {
         linker.func_wrap(MODULE, name, |mut caller: Called<'_>, count: i32, size: i32| {
@@ -291,7 +291,7 @@ fn start(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// The three descriptors that there are.
+/// The functions for the three descriptors.
 fn descriptors(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     linker.func_wrap(MODULE, "fd_read", |mut caller: Called<'_>, fd: i32, list: i32, count: i32, done: i32| {
         guest(&mut caller, |guest| guest.read(fd, list, count, done))

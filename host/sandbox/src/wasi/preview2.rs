@@ -1,5 +1,5 @@
-//! WASI 0.2 for components: every interface may be imported, a few functions answer with constants, and a call of any other ends
-//! the plugin's call.
+//! WASI 0.2 for components. Every interface may be imported, and a few functions return constants. A call of any other function ends the
+//! plugin's call.
 
 use super::{
     super::call::{CallError, CallState},
@@ -14,7 +14,7 @@ use wasmtime::{
     },
 };
 
-/// Whatever a plugin holds of ours: a stream, something to wait for. There is nothing behind it but a number.
+/// A host resource in a plugin: a stream, or something to wait for. It is only a number.
 struct Handle;
 
 const OTHER: u32 = 0;
@@ -23,7 +23,7 @@ const STDERR: u32 = 2;
 
 #[derive(ComponentType, Lower)]
 #[component(variant)]
-#[allow(dead_code, unsafe_code)] // The first is never given; wasmtime's derive implements its own unsafe traits.
+#[allow(dead_code, unsafe_code)] // The first is never constructed; wasmtime's derive implements its own unsafe traits.
 enum StreamError {
     #[component(name = "last-operation-failed")]
     LastOperationFailed(Resource<Handle>),
@@ -39,14 +39,14 @@ struct Datetime {
     nanoseconds: u32,
 }
 
-/// The interface that a name means, without package and version, if it is one of WASI 0.2.
+/// The name of an interface of WASI 0.2, without package and version; none for other interfaces.
 pub(crate) fn interface(name: &str) -> Option<&str> {
     let (interface, version) = name.strip_prefix("wasi:")?.split_once('@')?;
     let patch = version.strip_prefix("0.2.")?;
     (!patch.is_empty() && patch.bytes().all(|byte| byte.is_ascii_digit())).then_some(interface)
 }
 
-/// Defines what a component imports of WASI.
+/// Defines the WASI imports of a component.
 pub(crate) fn define(linker: &mut Linker<CallState>, component: &Component) -> wasmtime::Result<()> {
     let engine = linker.engine().clone();
     for (name, import) in component.component_type().imports(&engine) {
@@ -69,7 +69,7 @@ pub(crate) fn define(linker: &mut Linker<CallState>, component: &Component) -> w
     Ok(())
 }
 
-/// Defines a function that has an answer, and tells whether this is one.
+/// Defines a function that returns a constant. Returns false if the function has none.
 fn answer(stubs: &mut LinkerInstance<'_, CallState>, interface: &str, function: &str) -> wasmtime::Result<bool> {
     let name = function;
     match (interface, function) {
@@ -103,7 +103,7 @@ fn answer(stubs: &mut LinkerInstance<'_, CallState>, interface: &str, function: 
     Ok(true)
 }
 
-/// Nothing can be read, and what is written becomes lines of the log.
+/// Reads fail, and writes become log lines.
 fn stream(stubs: &mut LinkerInstance<'_, CallState>, function: &str) -> wasmtime::Result<bool> {
     let name = function;
     match function {
@@ -131,7 +131,7 @@ fn handle(which: u32) -> (Resource<Handle>,) {
     (Resource::new_own(which),)
 }
 
-/// A function whose answer depends on nothing.
+/// Defines a function whose result is constant.
 fn say<Params, Answer>(
     stubs: &mut LinkerInstance<'_, CallState>,
     name: &str,
@@ -171,7 +171,7 @@ fn zeros(stubs: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Res
 }
 
 fn poll(stubs: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Result<()> {
-    // Not lifted, because only their number matters.
+    // Not lifted, because only their number is needed.
     stubs.func_wrap(name, |mut store: StoreContextMut<'_, CallState>, (pollables,): (WasmList<Resource<Handle>>,)| {
         store.data_mut().count_host_call()?;
         match u32::try_from(pollables.len()) {
