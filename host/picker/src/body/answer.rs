@@ -1,4 +1,4 @@
-//! The JSON objects of an answer while it passes: one, or one in each event of a stream.
+//! Scans the JSON objects of a streamed response: a single one, or one in each event.
 
 use super::{
     events::{Lines, Piece},
@@ -6,24 +6,24 @@ use super::{
 };
 use std::fmt::Debug;
 
-/// How an answer is written.
+/// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// As one JSON object.
+    /// One JSON object.
     Json,
-    /// As server-sent events, each with a JSON object.
+    /// Server-sent events, each with a JSON object.
     Events,
 }
 
 impl Framing {
-    /// That of a Content-Type; without one it is JSON.
+    /// The format of a Content-Type; by default, JSON.
     pub fn of_content_type(value: Option<&str>) -> Self {
         let media = value.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
         if media.eq_ignore_ascii_case("text/event-stream") { Self::Events } else { Self::Json }
     }
 }
 
-/// A scan of an answer. What isn't JSON is passed over.
+/// A scan of a response. Anything that isn't JSON is skipped.
 #[derive(Debug)]
 pub(super) struct Answer<I: 'static> {
     framing: Framing,
@@ -32,33 +32,33 @@ pub(super) struct Answer<I: 'static> {
     object: Object<I>,
 }
 
-/// The object that is being read.
+/// The current object.
 #[derive(Debug)]
 struct Object<I: 'static> {
     scanner: Scanner<I>,
-    /// It isn't one.
+    /// Whether it is invalid.
     is_broken: bool,
     events: u64,
 }
 
 impl<I: Copy + Debug> Answer<I> {
-    /// Begins a scan for these fields.
+    /// Starts a scan for these fields.
     pub(super) fn new(framing: Framing, fields: &'static [Field<I>]) -> Self {
         let object = Object { scanner: Scanner::new(fields), is_broken: false, events: 0 };
         Self { framing, lines: Lines::default(), passed: 0, object }
     }
 
-    /// How many bytes have passed.
+    /// The number of processed bytes.
     pub(super) fn passed(&self) -> usize {
         self.passed
     }
 
-    /// How many events with an object have begun.
+    /// The number of events that have begun with an object.
     pub(super) fn events(&self) -> u64 {
         self.object.events
     }
 
-    /// Reads a chunk.
+    /// Processes a chunk.
     pub(super) fn read(&mut self, chunk: &[u8], sink: &mut impl Sink<I>) {
         let from = self.passed;
         self.passed += chunk.len();
@@ -67,7 +67,7 @@ impl<I: Copy + Debug> Answer<I> {
             return object.read(chunk, from, sink);
         }
         self.lines.read(chunk, from, |piece| match piece {
-            // Some servers leave out the empty line between two events.
+            // Some servers omit the empty line between two events.
             Piece::DataBegins if object.scanner.is_at_end() => object.restart(sink),
             Piece::DataBegins => {}
             Piece::Data(bytes, at) => {
@@ -75,7 +75,7 @@ impl<I: Copy + Debug> Answer<I> {
                 object.read(bytes, at, sink);
                 object.events += u64::from(was_before && !object.scanner.is_at_start());
             }
-            // No string of JSON has a line's end in it.
+            // JSON strings contain no line ends.
             Piece::DataEnds(_) if object.scanner.is_in_text() => object.break_off(sink),
             Piece::DataEnds(at) => object.read(b"\n", at, sink),
             Piece::EventEnds => object.restart(sink),

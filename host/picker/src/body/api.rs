@@ -1,11 +1,11 @@
-//! The APIs whose bodies are read, by a request's path.
+//! The APIs whose bodies are read, by the path of a request.
 
-/// What a request's body looks like.
+/// The format of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Api {
-    /// OpenAI's chat completions, and what renders their prompts.
+    /// OpenAI's chat completions, including the rendering of their prompts.
     ChatCompletions,
-    /// OpenAI's completions, and what renders their prompts.
+    /// OpenAI's completions, including the rendering of their prompts.
     Completions,
     /// OpenAI's embeddings.
     Embeddings,
@@ -13,11 +13,11 @@ pub enum Api {
     Responses,
     /// OpenAI's conversations.
     Conversations,
-    /// OpenAI's images of a prompt.
+    /// OpenAI's images from a prompt.
     Images,
-    /// OpenAI's transcriptions, translations and edits of images: a multipart form. Edits may be JSON.
+    /// OpenAI's transcriptions, translations and image edits: a multipart form. Image edits may be JSON.
     Form,
-    /// Anthropic's messages, and the count of their tokens.
+    /// Anthropic's messages, including the counting of their tokens.
     Messages,
     /// vLLM's generation from token ids.
     VllmGenerate,
@@ -25,7 +25,7 @@ pub enum Api {
     SglangGenerate,
 }
 
-/// The paths that end in these words are of these APIs.
+/// The ends of paths, with their APIs.
 const PATHS: [(&str, Api); 15] = [
     ("chat/completions", Api::ChatCompletions),
     ("chat/completions/render", Api::ChatCompletions),
@@ -45,7 +45,7 @@ const PATHS: [(&str, Api); 15] = [
 ];
 
 impl Api {
-    /// The API of a path with or without a query: the longest of the known ends counts. None: the body goes through unread.
+    /// The API of a path with or without a query, by the longest known end. If there is none, the body passes unread.
     pub fn of_path(path: &str) -> Option<Self> {
         let path = path.split(['?', '#']).next().unwrap_or_default();
         let is_end = |end: &str| path.strip_suffix(end).is_some_and(|before| before.is_empty() || before.ends_with('/'));

@@ -1,8 +1,8 @@
-//! A body with another model: what goes in, and where.
+//! An edit that replaces the model in a body.
 
 use std::ops::Range;
 
-/// Another name in place of the model's. All other bytes of the body stay as they are.
+/// Replaces the model's name. All other bytes of the body stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ModelEdit {
     pub(super) place: Range<usize>,
@@ -11,12 +11,12 @@ pub struct ModelEdit {
 }
 
 impl ModelEdit {
-    /// The bytes of the old body that go.
+    /// The range of the old body to replace.
     pub fn place(&self) -> Range<usize> {
         self.place.clone()
     }
 
-    /// What comes in their place.
+    /// The replacement.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -26,7 +26,7 @@ impl ModelEdit {
         self.length - self.place.len() + self.text.len()
     }
 
-    /// The new body, in pieces of the old one and of this.
+    /// The new body, as pieces of the old one and of the replacement.
     pub fn pieces<'a>(&'a self, body: &'a [impl AsRef<[u8]>]) -> Vec<&'a [u8]> {
         let mut pieces = Vec::new();
         let mut start = 0;
@@ -48,7 +48,7 @@ impl ModelEdit {
     }
 }
 
-/// The bytes of a piece that are in a range of the body, in which the piece begins at `start`.
+/// The part of a piece that is in a range of the body. The piece starts at `start`.
 pub(super) fn within<'a>(piece: &'a [u8], start: usize, range: &Range<usize>) -> &'a [u8] {
     let from = range.start.saturating_sub(start).min(piece.len());
     let to = range.end.saturating_sub(start).min(piece.len());

@@ -1,17 +1,17 @@
-//! The lines of server-sent events, while they pass in any chunks.
+//! Parses the lines of server-sent events in arbitrary chunks.
 
 use memchr::memchr2;
 
 const DATA: &[u8] = b"data:";
 
-/// What of a chunk matters.
+/// The relevant parts of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Piece<'a> {
-    /// A line of data begins.
+    /// A data line begins.
     DataBegins,
-    /// Bytes of it, and where they are.
+    /// Bytes of the line, and their position.
     Data(&'a [u8], usize),
-    /// It ends here.
+    /// The line ends at this position.
     DataEnds(usize),
     /// The event ends.
     EventEnds,
@@ -19,17 +19,17 @@ pub(super) enum Piece<'a> {
 
 #[derive(Clone, Copy, Debug)]
 enum Line {
-    /// At its beginning: so many bytes are those of `DATA`.
+    /// At its beginning: the number of bytes that match `DATA`.
     Begins(usize),
     Data,
     Other,
 }
 
-/// Where in the lines a scan is.
+/// The state of a scan.
 #[derive(Debug)]
 pub(super) struct Lines {
     line: Line,
-    /// The line before has ended with a carriage return, to which a line feed belongs.
+    /// Whether the previous line ended with a carriage return, which a line feed may follow.
     is_half: bool,
 }
 
@@ -40,7 +40,7 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// Reads a chunk that begins at this place.
+    /// Processes a chunk that starts at position `from`.
     pub(super) fn read<'a>(&mut self, chunk: &'a [u8], from: usize, mut found: impl FnMut(Piece<'a>)) {
         let mut at = 0;
         while let Some(byte) = chunk.get(at) {

@@ -1,4 +1,4 @@
-//! The fields that requests of each API have.
+//! The fields of requests for each API.
 
 use super::{
     Api, MAX_MODEL, MAX_SALT,
@@ -10,21 +10,21 @@ use super::{
 pub(super) enum Id {
     Model,
     Stream,
-    /// How many tokens an answer may have. Of several the first of these places counts.
+    /// The maximum number of tokens in a response. The number is the precedence of the name, 0 first.
     Limit(usize),
     Count,
     Salt,
-    /// A part of the prompt, by its place in what a model is given.
+    /// A part of the prompt, by its position in the model's input.
     Part(usize),
 }
 
-/// The parts of a prompt: `TOOLS`, `SYSTEM`, and from `PROMPT` on what is asked.
+/// The parts of a prompt: `TOOLS`, `SYSTEM`, and from `PROMPT` on the user's input.
 pub(super) const PARTS: usize = 5;
 pub(super) const TOOLS: usize = 0;
 const SYSTEM: usize = 1;
 pub(super) const PROMPT: usize = 2;
 
-/// How many names the limit of an answer has.
+/// The number of names for the limit of a response.
 pub(super) const LIMITS: usize = 3;
 
 const MODEL: Field<Id> = Field { key: "model", take: Take::Text(Id::Model, MAX_MODEL) };
@@ -48,7 +48,7 @@ const CHAT: &[Field<Id>] = &[MODEL, part("messages", PROMPT), part("tools", TOOL
 const COMPLETIONS: &[Field<Id>] = &[
     MODEL,
     part("prompt", PROMPT),
-    // vLLM takes embeddings instead.
+    // vLLM also accepts embeddings.
     part("prompt_embeds", PROMPT + 1),
     STREAM,
     MAX_COMPLETION_TOKENS,
@@ -57,7 +57,7 @@ const COMPLETIONS: &[Field<Id>] = &[
     SALT,
 ];
 
-/// vLLM takes messages here too.
+/// vLLM also accepts messages here.
 const EMBEDDINGS: &[Field<Id>] = &[MODEL, part("input", PROMPT), part("messages", PROMPT + 1), STREAM, SALT];
 
 const RESPONSES: &[Field<Id>] = &[
@@ -91,10 +91,10 @@ const SGLANG_GENERATE: &[Field<Id>] = &[
     Field { key: "sampling_params", take: Take::Fields(&[scalar("max_new_tokens", Id::Limit(0)), COUNT]) },
 ];
 
-/// An image's edit as JSON.
+/// An image edit as JSON.
 const FORM: &[Field<Id>] = &[MODEL, part("prompt", PROMPT), STREAM, COUNT];
 
-/// The fields that are looked for in a body of JSON.
+/// The fields to find in a JSON body.
 pub(super) fn of(api: Api) -> &'static [Field<Id>] {
     match api {
         Api::ChatCompletions => CHAT,
@@ -110,7 +110,7 @@ pub(super) fn of(api: Api) -> &'static [Field<Id>] {
     }
 }
 
-/// The prompt's name, if the API requires one.
+/// The name of the prompt, if the API requires one.
 pub(super) fn required_prompt(api: Api) -> Option<&'static str> {
     match api {
         Api::ChatCompletions | Api::Messages => Some("`messages`"),
@@ -123,7 +123,7 @@ pub(super) fn required_prompt(api: Api) -> Option<&'static str> {
     }
 }
 
-/// Whether the API requires a model: servers that generate from token ids serve one, and requests may leave it out.
+/// Whether the API requires a model. Servers that generate from token ids serve only one, and requests may omit it.
 pub(super) fn requires_model(api: Api) -> bool {
     !matches!(api, Api::VllmGenerate | Api::SglangGenerate)
 }

@@ -1,23 +1,23 @@
-//! Finds the model that a multipart form asks for while the form passes, in any chunks: audio is sent in forms. Nothing is kept but a part's
-//! headers and the name.
+//! Finds the requested model in a multipart form, in a stream of arbitrary chunks: audio is sent in forms. It stores only a part's headers
+//! and the name.
 //!
-//! What servers read differently is refused: two parts of that name, a name in capitals or with escapes, folded headers, bare line ends,
-//! encodings, and anything before the first part or behind the last.
+//! Forms that servers parse differently are rejected: two parts with that name, a name with capitals or escapes, folded headers, bare line
+//! ends, encodings, and anything before the first part or after the last.
 
 use super::{BodyError, MAX_MODEL, Problem};
 use memchr::memmem::{Finder, find};
 use std::ops::Range;
 
-/// The longest boundary that RFC 2046 allows.
+/// The maximum length of a boundary in RFC 2046.
 pub(super) const MAX_BOUNDARY: usize = 70;
 
-/// The longest headers of a part, in bytes.
+/// The maximum length of a part's headers, in bytes.
 pub(super) const MAX_HEADERS: usize = 8192;
 
-/// How many parts a form may have.
+/// The maximum number of parts in a form.
 pub(super) const MAX_PARTS: usize = 256;
 
-/// What servers take for true.
+/// Values that servers accept as true.
 const TRUE: [&[u8]; 6] = [b"true", b"1", b"on", b"yes", b"t", b"y"];
 
 const LINE_END: &[u8] = b"\r\n";
@@ -25,15 +25,15 @@ const HEADERS_END: &[u8] = b"\r\n\r\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Behind a delimiter, where a part begins or the form ends.
+    /// After a delimiter, where a part begins or the form ends.
     Delimiter,
     Headers,
     Content(Name),
-    /// Behind the last delimiter.
+    /// After the last delimiter.
     End,
 }
 
-/// What a part is.
+/// The relevant names of parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Name {
     Model,
@@ -41,18 +41,18 @@ enum Name {
     Other,
 }
 
-/// The model's name and where it is, and whether a stream is asked for.
+/// The model's name with its position, and whether a stream is requested.
 pub(super) type Found = (Option<(String, Range<usize>)>, bool);
 
 /// A scan of one form.
 #[derive(Debug)]
 pub(super) struct Form {
     state: State,
-    /// What separates the parts.
+    /// The delimiter between parts.
     delimiter: Finder<'static>,
-    /// What has come and can't be judged yet.
+    /// Bytes that have arrived but haven't been processed.
     pending: Vec<u8>,
-    /// Where it begins, in a body that begins behind a line's end.
+    /// The position of the pending bytes. It includes a line end that was inserted before the body.
     judged: usize,
     parts: usize,
     text: Vec<u8>,
@@ -60,7 +60,7 @@ pub(super) struct Form {
 }
 
 impl Form {
-    /// Begins a scan. The value is that of Content-Type.
+    /// Starts a scan for a form with this Content-Type.
     pub(super) fn new(content_type: &str) -> Result<Self, BodyError> {
         let no_boundary = Problem::Boundary.at(0);
         let (media, parameters) = header_value(content_type).ok_or(no_boundary)?;
@@ -75,7 +75,7 @@ impl Form {
         Ok(Self {
             state: State::Content(Name::Other),
             delimiter,
-            // The first delimiter has no line before it.
+            // No line precedes the first delimiter.
             pending: LINE_END.to_vec(),
             judged: 0,
             parts: 0,
@@ -84,9 +84,9 @@ impl Form {
         })
     }
 
-    /// Reads a chunk. After an error nothing more is to be read.
+    /// Processes a chunk. Don't call it again after an error.
     pub(super) fn read(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
-        // In pieces, so that little is pending however large the chunk is.
+        // In pieces, so that `pending` stays small even for a large chunk.
         for piece in chunk.chunks(MAX_HEADERS) {
             self.pending.extend_from_slice(piece);
             while self.step()? {}
@@ -94,12 +94,12 @@ impl Form {
         Ok(())
     }
 
-    /// Takes it that the form has ended, with so many bytes.
+    /// Ends the form, which has this length.
     pub(super) fn finish(self, length: usize) -> Result<Found, BodyError> {
         if self.state == State::End { Ok(self.found) } else { Err(Problem::FormTruncated.at(length)) }
     }
 
-    /// The place in the body where the pending bytes begin.
+    /// The position in the body at which the pending bytes begin.
     fn at(&self) -> usize {
         self.judged.saturating_sub(LINE_END.len())
     }
@@ -109,7 +109,7 @@ impl Form {
         self.judged += bytes;
     }
 
-    /// Judges what is pending, as far as it can be; false if more must come first.
+    /// Processes the pending bytes as far as possible. Returns false if more bytes are needed.
     fn step(&mut self) -> Result<bool, BodyError> {
         match self.state {
             State::Delimiter => self.after_delimiter(),
@@ -128,7 +128,7 @@ impl Form {
                 self.state = State::End;
                 self.judge(2);
             }
-            // It stays, so that a part without headers has the same end of them.
+            // The line end stays pending, so that headers end the same way even if a part has none.
             b"\r\n" => {
                 self.state = State::Headers;
                 self.parts += 1;
@@ -140,7 +140,8 @@ impl Form {
 
     fn headers(&mut self) -> Result<bool, BodyError> {
         let end = find(&self.pending, HEADERS_END);
-        // Without an end, all but the first bytes of one are of the headers: in any chunks the same headers are too long.
+        // Without an end, all pending bytes except a possible start of the end belong to the headers. The limit therefore doesn't depend on
+        // the chunks.
         if end.unwrap_or(self.pending.len().saturating_sub(HEADERS_END.len() - 1)) > MAX_HEADERS {
             return Err(Problem::HeadersTooLong.at(self.at()));
         }
@@ -150,25 +151,25 @@ impl Form {
         if name == Name::Model && self.found.0.is_some() {
             return Err(Problem::Twice.at(self.at()));
         }
-        // The line before a delimiter belongs to it, also where a part is empty.
+        // The line end before a delimiter belongs to the delimiter, even in an empty part.
         self.judge(end + LINE_END.len());
         self.text.clear();
         self.state = State::Content(name);
         Ok(true)
     }
 
-    /// Passes over a part's content up to the next delimiter.
+    /// Skips a part's content up to the next delimiter.
     fn content(&mut self, name: Name) -> Result<bool, BodyError> {
         let delimiter = self.delimiter.needle().len();
         let end = self.delimiter.find(&self.pending);
-        // The beginning of a delimiter may have come.
+        // The pending bytes may end with the start of a delimiter.
         let judged = end.unwrap_or_else(|| self.pending.len().saturating_sub(delimiter - 1));
-        // Nothing may stand before the first part.
+        // Nothing may precede the first part.
         if self.parts == 0 && judged > 0 {
             return Err(Problem::Form.at(self.at()));
         }
         if name != Name::Other {
-            // The line's end before the content is among it.
+            // This includes the line end before the content.
             let began = self.at() - self.text.len();
             let room = MAX_MODEL + LINE_END.len() + 1 - self.text.len();
             self.text.extend_from_slice(&self.pending[..judged.min(room)]);
@@ -200,14 +201,14 @@ impl Form {
     }
 }
 
-/// What the headers of a part say that it is.
+/// The name of a part, from its headers.
 fn name(headers: &str) -> Result<Name, Problem> {
     let mut disposition = None;
     let mut is_plain = true;
     for line in headers.split("\r\n") {
         let (name, value) = line.split_once(':').ok_or(Problem::Form)?;
         let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
-        // This refuses folded lines too.
+        // This also rejects folded lines.
         if name.is_empty() || !name.bytes().all(is_token) || value.contains(['\r', '\n', '\0']) {
             return Err(Problem::Form);
         }
@@ -221,7 +222,7 @@ fn name(headers: &str) -> Result<Name, Problem> {
             let charset = only(&parameters, "charset").map_err(|()| Problem::Form)?;
             is_plain &= media.eq_ignore_ascii_case("text/plain") && charset.is_none_or(is_utf8);
         } else {
-            // An encoding, or what a server may take for one.
+            // An encoding, or a header that a server may treat as one.
             is_plain = false;
         }
     }
@@ -239,8 +240,8 @@ fn name(headers: &str) -> Result<Name, Problem> {
     }
 }
 
-/// The first word of a header's value, and its parameters. None of one that could be read in two ways: with escapes, with RFC 5987's encoding,
-/// or not well formed.
+/// The first word of a header's value, and its parameters. None if the value is ambiguous: with escapes, with RFC 5987's encoding, or
+/// malformed.
 fn header_value(value: &str) -> Option<(&str, Vec<(&str, &str)>)> {
     let (word, mut rest) = value.split_once(';').unwrap_or((value, ""));
     let mut parameters = Vec::new();
@@ -263,7 +264,7 @@ fn header_value(value: &str) -> Option<(&str, Vec<(&str, &str)>)> {
     Some((word.trim_matches([' ', '\t']), parameters))
 }
 
-/// A parameter, which may be there once.
+/// A parameter that may occur at most once.
 fn only<'v>(parameters: &[(&'v str, &'v str)], key: &str) -> Result<Option<&'v str>, ()> {
     let mut found = parameters.iter().filter(|(known, _)| known.eq_ignore_ascii_case(key)).map(|(_, value)| *value);
     let first = found.next();

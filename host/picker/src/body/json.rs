@@ -1,4 +1,4 @@
-//! Finds fields of a JSON object while it passes, in any chunks: the values of some are kept, of others only where they are.
+//! Finds fields of a JSON object in a stream of arbitrary chunks. For some fields it stores the value, for others only the position.
 
 use super::{
     BodyError, Problem,
@@ -7,36 +7,36 @@ use super::{
 };
 use std::{fmt::Debug, ops::Range};
 
-/// As much of a key as tells any two known ones apart: a longer key is unknown.
+/// Enough of a key to distinguish all known ones. A longer key is unknown.
 const MAX_KEY: usize = 32;
 
-/// The longest number or word that is kept: all of 64 bits fit.
+/// The maximum length of a stored number or word. Every 64-bit number fits.
 const MAX_SCALAR: usize = 24;
 
-/// How many objects, one within the other, have fields that are looked for.
+/// The maximum depth of nested objects with fields to find.
 const MAX_LEVELS: usize = 4;
 
-/// A field that is looked for.
+/// A field to find.
 #[derive(Debug)]
 pub(super) struct Field<I: 'static> {
     pub(super) key: &'static str,
     pub(super) take: Take<I>,
 }
 
-/// What is taken of a field's value.
+/// The data to take from a field's value.
 #[derive(Debug)]
 pub(super) enum Take<I: 'static> {
-    /// The text if it is a string, up to so many bytes.
+    /// The text, if it is a string, up to this number of bytes.
     Text(I, usize),
-    /// The number or word if it is one.
+    /// The number or word, if it is one.
     Scalar(I),
-    /// Where it is.
+    /// The position.
     Place(I),
-    /// Fields of it if it is an object.
+    /// Fields of the value, if it is an object.
     Fields(&'static [Field<I>]),
 }
 
-/// The kind of a value, by its first byte.
+/// The kind of a value, from its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -45,46 +45,46 @@ pub(super) enum Kind {
     Array,
 }
 
-/// A value that has passed.
+/// A value after its end.
 #[derive(Debug)]
 pub(super) struct Value<'a> {
     pub(super) place: Range<usize>,
     pub(super) kind: Kind,
-    /// What is kept: a string without its quotes and escapes, or a number or word.
+    /// The stored part: a string without its quotes and escapes, or a number or word.
     pub(super) kept: &'a [u8],
-    /// There is more of it than what is kept.
+    /// Whether the value is longer than the stored part.
     pub(super) is_longer: bool,
-    /// How many numbers an array has, if it has nothing else.
+    /// The number of numbers in an array that contains nothing else.
     pub(super) numbers: Option<u64>,
 }
 
 impl Value<'_> {
-    /// Whether it is null.
+    /// Whether the value is null.
     pub(super) fn is_null(&self) -> bool {
         self.kind == Kind::Scalar && self.kept == b"null"
     }
 
-    /// The number that it is, if it is one without a sign or a fraction.
+    /// The value as a number, if it has no sign and no fraction.
     pub(super) fn number(&self) -> Option<u64> {
         let is_whole = self.kind == Kind::Scalar && !self.is_longer && self.kept.iter().all(u8::is_ascii_digit);
         is_whole.then(|| str::from_utf8(self.kept).ok()?.parse().ok()).flatten()
     }
 }
 
-/// What a scan reports fields to.
+/// The receiver of found fields.
 pub(super) trait Sink<I> {
-    /// A key of the outermost object ends here.
+    /// Called at the end of a key of the outermost object.
     fn key(&mut self, _key: &[u8], _at: usize) -> Result<(), BodyError> {
         Ok(())
     }
 
-    /// The value of a field begins here.
+    /// Called at the start of a field's value.
     fn begin(&mut self, _id: I, _kind: Kind, _at: usize) {}
 
-    /// The value of a field has passed.
+    /// Called after a field's value.
     fn end(&mut self, id: I, value: &Value<'_>) -> Result<(), BodyError>;
 
-    /// The value that has begun has no end.
+    /// Called if the started value never ends.
     fn lost(&mut self) {}
 }
 
@@ -94,23 +94,23 @@ enum State {
     Start,
     /// Before the first key, or the end of an empty object.
     FirstKey,
-    /// Before a further key.
+    /// Before another key.
     NextKey,
     Key,
-    /// In a key that is longer than any that is looked for.
+    /// In a key that is longer than every known one.
     LongKey,
     Colon,
     Value,
-    /// In a string that is kept.
+    /// In a string that is stored.
     Kept,
     /// In another string.
     Passed,
     /// In a number or a word.
     Scalar,
-    /// In an object or array that is passed over.
+    /// In an object or array that is skipped.
     Nested,
     AfterValue,
-    /// Behind the object.
+    /// After the object.
     End,
 }
 
@@ -118,10 +118,10 @@ enum State {
 #[derive(Debug)]
 pub(super) struct Scanner<I: 'static> {
     state: State,
-    /// The fields that are looked for in each open object.
+    /// The fields to find in each open object.
     levels: [&'static [Field<I>]; MAX_LEVELS],
     level: usize,
-    /// The field whose value comes or is being read, and where it began.
+    /// The field whose value is next or current, and where the value began.
     field: Option<&'static Take<I>>,
     began: usize,
     kind: Kind,
@@ -131,7 +131,7 @@ pub(super) struct Scanner<I: 'static> {
 }
 
 impl<I: Copy + Debug> Scanner<I> {
-    /// Begins a scan for these fields.
+    /// Starts a scan for these fields.
     pub(super) fn new(fields: &'static [Field<I>]) -> Self {
         Self {
             state: State::Start,
@@ -146,19 +146,19 @@ impl<I: Copy + Debug> Scanner<I> {
         }
     }
 
-    /// Begins another object.
+    /// Starts another object.
     pub(super) fn restart(&mut self) {
         self.state = State::Start;
         self.level = 0;
         self.is_escaped = false;
     }
 
-    /// Whether nothing of the object has come.
+    /// Whether nothing of the object has arrived.
     pub(super) fn is_at_start(&self) -> bool {
         self.state == State::Start
     }
 
-    /// Whether the object has passed.
+    /// Whether the object is complete.
     pub(super) fn is_at_end(&self) -> bool {
         self.state == State::End
     }
@@ -172,7 +172,7 @@ impl<I: Copy + Debug> Scanner<I> {
         }
     }
 
-    /// Reads a chunk that begins at this place. After an error nothing more is to be read.
+    /// Processes a chunk that starts at position `from`. Don't call it again after an error.
     pub(super) fn read(&mut self, chunk: &[u8], from: usize, sink: &mut impl Sink<I>) -> Result<(), BodyError> {
         let mut at = 0;
         while let Some(byte) = chunk.get(at) {
@@ -194,7 +194,7 @@ impl<I: Copy + Debug> Scanner<I> {
         Ok(())
     }
 
-    /// Takes it that the body has ended, with so many bytes.
+    /// Ends the body, which has this length.
     pub(super) fn finish(&self, length: usize) -> Result<(), BodyError> {
         match self.state {
             State::Start => Err(Problem::NotAnObject.at(length)),
@@ -209,7 +209,7 @@ impl<I: Copy + Debug> Scanner<I> {
             (State::Key | State::Kept, _) => match (self.text.step(byte).map_err(|_| Problem::Syntax.at(at))?, self.state) {
                 (true, State::Key) => self.end_key(at, sink)?,
                 (true, _) => return self.end_value(at + 1, sink),
-                // What follows isn't kept, so it can be passed over faster.
+                // The rest isn't stored, so it can be skipped faster.
                 (false, state) if self.text.is_longer() => {
                     self.is_escaped = false;
                     if state == State::Key { State::LongKey } else { State::Passed }
@@ -291,7 +291,7 @@ impl<I: Copy + Debug> Scanner<I> {
             }
             (Kind::Object | Kind::Array, _) => {
                 self.nest.begin(u32::try_from(self.level - 1).unwrap_or(u32::MAX));
-                // The bracket is the first that is passed over.
+                // The bracket is the first skipped byte.
                 self.nest.read(&[byte]).map_err(|(_, problem)| problem.at(at))?;
                 State::Nested
             }

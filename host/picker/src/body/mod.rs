@@ -1,11 +1,11 @@
-//! What inference requests and their answers say: the model, the prompt and the tokens.
+//! Reads inference requests and responses: the model, the prompt and the tokens.
 //!
-//! `RequestReader` reads a request's body in one pass, in any chunks, and keeps byte ranges of it rather than copies. `UsageReader` and
-//! `ResponseModel` read an answer while it passes. None of them builds a tree.
+//! `RequestReader` reads a request's body in one pass, in arbitrary chunks, and stores byte ranges instead of copies. `UsageReader` and
+//! `ResponseModel` read a response while it is streamed. None of them builds a tree.
 //!
-//! The server behind reads the body by itself, and must find the same model. So what servers read differently is refused: a `model` that is
-//! there twice or in capitals (Go ignores case), a byte order mark and UTF-16 (Python accepts both), and anything behind the object. What is
-//! between the strings and brackets of inner values is for the server to judge.
+//! The model server parses the body again, and must find the same model. Bodies that servers parse differently are therefore rejected: a
+//! `model` that occurs twice or with capitals (Go ignores case), a byte order mark, UTF-16 (Python accepts both), and anything after the
+//! object. Inside inner values, only strings and brackets are checked; the rest is left to the server.
 
 mod answer;
 mod api;
@@ -32,14 +32,14 @@ pub use rename::ResponseModel;
 pub use request::{RequestBody, RequestReader};
 pub use usage::{Usage, UsageReader};
 
-/// The longest name of a model, in bytes.
+/// The maximum length of a model's name, in bytes.
 pub const MAX_MODEL: usize = 256;
 
-/// The longest cache salt, in bytes.
+/// The maximum length of a cache salt, in bytes.
 pub const MAX_SALT: usize = 1024;
 
-/// How deep objects and arrays may be nested below the first object.
+/// The maximum depth of nested objects and arrays below the outermost object.
 pub const MAX_DEPTH: u32 = 128;
 
-/// The bytes of a request's body, unless a reader has another limit.
+/// The default maximum size of a request's body, in bytes.
 pub const MAX_BYTES: usize = 64 << 20;

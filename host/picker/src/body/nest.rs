@@ -1,20 +1,20 @@
-//! An inner object or array, which is passed over: only its brackets and strings are followed, and the commas of numbers counted.
+//! Skips an inner object or array: follows only its brackets and strings, and counts the commas between numbers.
 
 use super::{MAX_DEPTH, Problem, text::pass_text};
 
-/// How many bytes of numbers are looked at together: a compiler makes vector instructions of it.
+/// The number of bytes that are checked together. The compiler uses vector instructions for them.
 const BLOCK: usize = 32;
 
-/// A value that is passed over.
+/// A value that is skipped.
 #[derive(Debug, Default)]
 pub(super) struct Nest {
-    /// How many objects and arrays are open, and which of them are objects: a bit each, the innermost last.
+    /// The number of open objects and arrays, and one bit for each that tells whether it is an object. The innermost is last.
     depth: u32,
     objects: u128,
     most: u32,
     is_in_text: bool,
     is_escaped: bool,
-    /// The last byte that isn't a space, outside of strings.
+    /// The last byte outside of strings that isn't a space.
     last: u8,
     commas: u64,
     empties: u64,
@@ -22,7 +22,7 @@ pub(super) struct Nest {
 }
 
 impl Nest {
-    /// Begins a value below so many objects.
+    /// Starts a value inside this number of objects.
     pub(super) fn begin(&mut self, above: u32) {
         *self = Self { most: MAX_DEPTH.saturating_sub(above), ..Self::default() };
     }
@@ -32,13 +32,14 @@ impl Nest {
         self.is_in_text
     }
 
-    /// How many numbers there are, if there is nothing but arrays of them: as many as commas, and one more but for each empty array, since an
-    /// array has a comma less than elements.
+    /// The number of numbers, if the value consists only of arrays of numbers. An array has one comma less than elements, so it is the
+    /// number of commas plus one, minus one per empty array.
     pub(super) fn numbers(&self) -> Option<u64> {
         (!self.has_others).then(|| (self.commas + 1).saturating_sub(self.empties))
     }
 
-    /// Reads on, up to the value's end: how many bytes were read, and whether the end is among them. Of an error, where it is.
+    /// Continues to the value's end. Returns the number of bytes that were read, and whether the end is among them. An error contains its
+    /// position.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Result<(usize, bool), (usize, Problem)> {
         let mut at = 0;
         if self.is_in_text {
@@ -92,14 +93,14 @@ impl Nest {
         Ok((at, false))
     }
 
-    /// Passes over a string up to behind its closing quote.
+    /// Skips a string, including its closing quote.
     fn pass_text(&mut self, bytes: &[u8]) -> usize {
         let (at, is_over) = pass_text(bytes, &mut self.is_escaped);
         self.is_in_text = !is_over;
         at
     }
 
-    /// Passes over whole blocks of numbers and commas.
+    /// Skips whole blocks of numbers and commas.
     fn pass_numbers(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         let (blocks, _) = bytes.as_chunks::<BLOCK>();
@@ -108,7 +109,7 @@ impl Nest {
             let mut quotes = 0;
             let mut commas = 0;
             for byte in block {
-                // Letters and brackets are from 64 on.
+                // Letters and brackets are 64 or greater.
                 high |= byte & 0xc0;
                 quotes |= u8::from(*byte == b'"');
                 commas += u8::from(*byte == b',');

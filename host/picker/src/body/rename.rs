@@ -1,4 +1,4 @@
-//! Puts the client's name of the model back into an answer while it passes.
+//! Replaces the model in a streamed response with the name that the client used.
 
 use super::{
     BodyError,
@@ -8,27 +8,27 @@ use super::{
 };
 use std::{borrow::Cow, ops::Range};
 
-/// The longest name that is held back until its end has come, in bytes with quotes and escapes. A longer one stays.
+/// The maximum length of a buffered name, in bytes with quotes and escapes. A longer name isn't replaced.
 const MAX_HELD: usize = 4096;
 
 const MODEL: Field<()> = Field { key: "model", take: Take::Place(()) };
 
-/// Where servers name it: in the object, in events of responses, and in Anthropic's first event.
+/// The places of the name: in the object, in events of responses, and in Anthropic's first event.
 const FIELDS: &[Field<()>] =
     &[MODEL, Field { key: "response", take: Take::Fields(&[MODEL]) }, Field { key: "message", take: Take::Fields(&[MODEL]) }];
 
-/// Renames the model of an answer: `model` of the object or of each event, and of the `response` or `message` in it. All other bytes stay as
-/// they are; the length changes, so a Content-Length doesn't hold any more.
+/// Renames the model of a response: `model` in the object or in each event, and in its `response` or `message`. All other bytes stay
+/// unchanged. The length changes, so remove Content-Length.
 #[derive(Debug)]
 pub struct ResponseModel {
     answer: Answer<()>,
     name: Vec<u8>,
     names: Names,
-    /// The beginning of a name whose end hasn't come.
+    /// The start of a name whose end hasn't arrived.
     held: Vec<u8>,
 }
 
-/// Where names are.
+/// The places of names.
 #[derive(Debug, Default)]
 struct Names {
     open: Option<usize>,
@@ -36,12 +36,12 @@ struct Names {
 }
 
 impl ResponseModel {
-    /// Begins an answer whose model gets this name.
+    /// Starts a response whose model gets this name.
     pub fn new(framing: Framing, name: &str) -> Self {
         Self { answer: Answer::new(framing, FIELDS), name: quoted(name).into_bytes(), names: Names::default(), held: Vec::new() }
     }
 
-    /// Takes the next chunk, and returns what goes on: the chunk itself if nothing of it changes.
+    /// Processes the next chunk, and returns the output: the chunk itself if nothing in it changes.
     pub fn read<'a>(&mut self, chunk: &'a [u8]) -> Cow<'a, [u8]> {
         self.answer.read(chunk, &mut self.names);
         if self.held.is_empty() && self.names.open.is_none() && self.names.closed.is_empty() {
@@ -67,7 +67,7 @@ impl ResponseModel {
         Cow::Owned(renamed)
     }
 
-    /// Takes it that the answer has ended, and returns what was held back of it.
+    /// Ends the response, and returns the buffered rest.
     pub fn finish(self) -> Vec<u8> {
         self.held
     }

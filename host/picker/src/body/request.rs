@@ -1,4 +1,4 @@
-//! A request's body: its model, its prompt, and what else decides where it goes.
+//! A request's body: its model, its prompt, and the other data for its routing.
 
 use super::{
     Api, BodyError, MAX_BYTES, MAX_MODEL, MAX_SALT, ModelEdit, Problem,
@@ -12,10 +12,10 @@ use crate::prefix::{BlockSize, PrefixHasher};
 use std::ops::Range;
 use xxhash_rust::xxh64::Xxh64;
 
-/// The estimate of how many bytes of a prompt are a token: that of the prefixes.
+/// The estimated number of a prompt's bytes per token, the same as for prefixes.
 const BYTES_PER_TOKEN: usize = BlockSize::exactly(1).bytes();
 
-/// Reads a body in chunks, as they come or later.
+/// Reads a body in chunks.
 #[derive(Debug)]
 pub struct RequestReader {
     source: Source,
@@ -29,8 +29,8 @@ enum Source {
     Form(Box<Form>),
 }
 
-/// What a request's body says. It holds places in the body rather than copies: the methods that need the body take it again, in the same or
-/// other pieces.
+/// The data of a request's body. It contains positions in the body instead of copies: methods that need the body take it again, in the same
+/// or other pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestBody {
     api: Api,
@@ -48,12 +48,12 @@ pub struct RequestBody {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Part {
     place: Range<usize>,
-    /// How many token ids it is.
+    /// The number of token ids, if it consists of them.
     tokens: Option<u64>,
 }
 
 impl RequestReader {
-    /// Begins a body with this Content-Type.
+    /// Starts a body with this Content-Type.
     pub fn new(api: Api, content_type: Option<&str>) -> Result<Self, BodyError> {
         let media = content_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
         let is_form = api == Api::Form && !media.eq_ignore_ascii_case("application/json");
@@ -76,13 +76,13 @@ impl RequestReader {
         Ok(Self { source, found, most: MAX_BYTES })
     }
 
-    /// Takes bodies of at most so many bytes.
+    /// Limits the size of the body, in bytes.
     #[must_use]
     pub fn limit(self, bytes: usize) -> Self {
         Self { most: bytes, ..self }
     }
 
-    /// Reads the next chunk. After an error nothing more is to be read.
+    /// Processes the next chunk. Don't call it again after an error.
     pub fn read(&mut self, chunk: &[u8]) -> Result<(), BodyError> {
         let from = self.found.length;
         if chunk.len() > self.most.saturating_sub(from) {
@@ -95,7 +95,7 @@ impl RequestReader {
         }
     }
 
-    /// Takes it that the body has ended.
+    /// Ends the body.
     pub fn finish(self) -> Result<RequestBody, BodyError> {
         let mut found = self.found;
         match self.source {
@@ -113,7 +113,7 @@ impl RequestReader {
 }
 
 impl RequestBody {
-    /// Reads a body that is there, in pieces.
+    /// Reads a complete body, in pieces.
     pub fn read(api: Api, content_type: Option<&str>, body: &[impl AsRef<[u8]>]) -> Result<Self, BodyError> {
         let mut reader = RequestReader::new(api, content_type)?;
         for piece in body {
@@ -122,32 +122,32 @@ impl RequestBody {
         reader.finish()
     }
 
-    /// The API that it is for.
+    /// The API of the request.
     pub fn api(&self) -> Api {
         self.api
     }
 
-    /// Its bytes.
+    /// Its length in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
 
-    /// The model's name. It is there unless the API does without.
+    /// The model's name. It is present unless it is optional in the API.
     pub fn model(&self) -> Option<&str> {
         self.model.as_ref().map(|(name, _)| name.as_str())
     }
 
-    /// Whether it asks for a stream of events.
+    /// Whether it requests a stream of events.
     pub fn streams(&self) -> bool {
         self.streams
     }
 
-    /// How many tokens the answer may have, by the most specific of the names that the API has for it.
+    /// The maximum number of tokens in the response, from the most specific field of the API.
     pub fn max_tokens(&self) -> Option<u64> {
         self.limits.iter().copied().find_map(|limit| limit)
     }
 
-    /// How many answers it asks for, if it says so.
+    /// The requested number of responses, if specified.
     pub fn count(&self) -> Option<u64> {
         self.count
     }
@@ -157,12 +157,13 @@ impl RequestBody {
         self.salt.as_deref()
     }
 
-    /// Where its tools are.
+    /// The position of its tools.
     pub fn tools(&self) -> Option<Range<usize>> {
         self.parts[TOOLS].as_ref().map(|part| part.place.clone())
     }
 
-    /// The prompt's tokens: exact where it is token ids, otherwise estimated by the bytes of its JSON, tools and system prompt included.
+    /// The number of the prompt's tokens: exact for token ids, otherwise estimated from the bytes of its JSON, including tools and system
+    /// prompt.
     pub fn estimated_tokens(&self) -> u64 {
         let parts = || self.parts.iter().flatten();
         let bytes: usize = parts().filter(|part| part.tokens.is_none()).map(|part| part.place.len()).sum();
@@ -170,15 +171,15 @@ impl RequestBody {
         exact.saturating_add(bytes.div_ceil(BYTES_PER_TOKEN) as u64)
     }
 
-    /// Hands on the bytes that stand for the prompt, in pieces: a digest of the tools, the tools, the system prompt, and what is asked, each as
-    /// it is in the body, those behind the tools without their closing brackets or quotes. Prompts with the same tools that begin alike have
-    /// the same first bytes, however they go on; prompts with other tools have none.
+    /// Writes the bytes that represent the prompt, in pieces: a digest of the tools, the tools, the system prompt, and the user's input.
+    /// Each is as in the body, but those after the tools are without their closing brackets or quotes. Prompts with the same tools and the
+    /// same start have the same first bytes, however they continue. Prompts with different tools have no common first bytes.
     ///
-    /// Raw bytes are enough because clients send what was said before as they sent it the last time, and a chat template renders a prefix of the
-    /// messages as a prefix of the prompt. They understate what prompts share if one is written with other spaces, escapes or order of keys, or
-    /// if tools differ at their end alone. They overstate it if a template puts something that differs in front (the date, or a system prompt
-    /// before the tools), drops what was said before (reasoning), or if the server reads other fields too (`chat_template_kwargs`, adapters).
-    /// Images in base64 count by their bytes, and token ids by their digits, not as so many tokens.
+    /// Raw bytes are sufficient because clients resend earlier messages unchanged, and a chat template renders a prefix of the messages as
+    /// a prefix of the prompt. The bytes understate the common prefix if clients change spaces, escapes or the order of keys, or if tools
+    /// differ only at their end. They overstate it if a template inserts varying text at the start (the date, or a system prompt before the
+    /// tools), drops earlier text (reasoning), or if the server also reads other fields (`chat_template_kwargs`, adapters). Images in
+    /// base64 count by their bytes, and token ids by their digits, not by their tokens.
     pub fn write_prompt(&self, body: &[impl AsRef<[u8]>], mut write: impl FnMut(&[u8])) {
         if let Some(tools) = &self.parts[TOOLS] {
             let mut digest = Xxh64::new(0);
@@ -190,17 +191,17 @@ impl RequestBody {
         }
     }
 
-    /// The hashes of the prompt's blocks for the model that serves it, with the cache salt.
+    /// The hashes of the prompt's blocks, for the model that serves it and with the cache salt.
     pub fn prefix_hashes(&self, body: &[impl AsRef<[u8]>], model: &str, size: BlockSize) -> Vec<u64> {
         let mut hasher = PrefixHasher::new(model, self.cache_salt().unwrap_or_default(), size);
         self.write_prompt(body, |piece| hasher.write(piece));
         hasher.finish()
     }
 
-    /// What makes it a body with another model. All other bytes stay as they are.
+    /// The edit that sets another model. All other bytes stay unchanged.
     pub fn with_model(&self, model: &str) -> Result<ModelEdit, BodyError> {
         let Some((_, place)) = &self.model else { return Err(Problem::Missing("`model` to replace").at(self.length)) };
-        // A part ends with a line that begins with two hyphens.
+        // A line that begins with two hyphens would end the part.
         if self.is_form && (model.contains(['\r', '\n']) || model.starts_with("--") || model.is_empty()) {
             return Err(Problem::Unwritable.at(place.start));
         }
@@ -221,7 +222,7 @@ impl RequestBody {
     }
 }
 
-/// Hands on the bytes of a range of the body.
+/// Writes the bytes of a range of the body.
 fn pieces(body: &[impl AsRef<[u8]>], range: &Range<usize>, mut write: impl FnMut(&[u8])) {
     let mut start = 0;
     for piece in body.iter().map(AsRef::as_ref) {
@@ -257,7 +258,7 @@ impl Sink<Id> for RequestBody {
                 }
                 self.model = Some((name, value.place.clone()));
             }
-            // Of other fields that are there twice servers take the last.
+            // If another field occurs twice, servers use the last one.
             Id::Stream => self.streams = value.kind == Kind::Scalar && value.kept == b"true",
             Id::Limit(place) => self.limits[place] = value.number(),
             Id::Count => self.count = value.number(),
@@ -268,7 +269,7 @@ impl Sink<Id> for RequestBody {
             }
             Id::Part(place) if value.is_null() => self.parts[place] = None,
             Id::Part(place) => {
-                // The closing bracket or quote stands elsewhere once the prompt has grown.
+                // The closing bracket or quote moves when the prompt grows.
                 let is_open = place != TOOLS && value.kind != Kind::Scalar;
                 let end = value.place.end - usize::from(is_open);
                 self.parts[place] = Some(Part { place: value.place.start..end, tokens: value.numbers });

@@ -1,19 +1,19 @@
-//! JSON's strings: without their escapes, as they pass, and with them.
+//! JSON strings: skips them, parses them and writes them.
 
 use memchr::memchr;
 
-/// How many words of eight bytes are looked at before many bytes at a time: most keys are shorter.
+/// The number of eight-byte words that are searched individually before larger blocks. Most keys are shorter.
 const SHORT: usize = 2;
 
-/// In each byte of a word a one, the highest bit, or a quote.
+/// Words with, in each byte: a one, the highest bit, a quote.
 const ONES: u64 = u64::MAX / 0xff;
 const HIGHEST: u64 = ONES << 7;
 const QUOTES: u64 = ONES * b'"' as u64;
 
-/// Passes over a string up to behind its closing quote: how many bytes, and whether the quote is among them. Only quotes are looked for, and
-/// then the backslashes before one: texts have many line ends, but few quotes.
+/// Skips a string, including its closing quote. Returns the number of bytes, and whether the quote is among them. It searches only for
+/// quotes, and then checks for backslashes before each: texts have many line ends, but few quotes.
 pub(super) fn pass_text(bytes: &[u8], is_escaped: &mut bool) -> (usize, bool) {
-    // Whether an odd number of backslashes stands before the place, of which the last chunk may have the first.
+    // Whether an odd number of backslashes precedes the quote. The first of them may be in the previous chunk.
     let is_odd = |before: &[u8]| {
         let run = before.iter().rev().take_while(|byte| **byte == b'\\').count();
         (run % 2 == 1) != (run == before.len() && *is_escaped)
@@ -31,12 +31,12 @@ pub(super) fn pass_text(bytes: &[u8], is_escaped: &mut bool) -> (usize, bool) {
     (bytes.len(), false)
 }
 
-/// Where the next quote is.
+/// The position of the next quote.
 fn quote(bytes: &[u8]) -> Option<usize> {
     let (words, _) = bytes.as_chunks::<8>();
     for (index, word) in words.iter().take(SHORT).enumerate() {
         let others = u64::from_le_bytes(*word) ^ QUOTES;
-        // The lowest bit that this leaves is in the first byte of zero.
+        // The lowest bit that remains is in the first zero byte.
         let found = others.wrapping_sub(ONES) & !others & HIGHEST;
         if found != 0 {
             return Some(index * 8 + found.trailing_zeros() as usize / 8);
@@ -46,17 +46,17 @@ fn quote(bytes: &[u8]) -> Option<usize> {
     memchr(b'"', &bytes[passed..]).map(|at| passed + at)
 }
 
-/// What an escape has come to.
+/// The state of an escape.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Escape {
     #[default]
     None,
     Begun,
-    /// So many hexadecimal digits, and their value.
+    /// The number of hexadecimal digits so far, and their value.
     Digits(u8, u32),
 }
 
-/// A string that is kept without its escapes, up to a length.
+/// A string that is stored without its escapes, up to a maximum length.
 #[derive(Debug, Default)]
 pub(super) struct Text {
     kept: Vec<u8>,
@@ -67,12 +67,12 @@ pub(super) struct Text {
     surrogate: Option<u32>,
 }
 
-/// A string isn't one.
+/// The string is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct NotText;
 
 impl Text {
-    /// Begins another string, of which so many bytes are kept.
+    /// Starts another string. At most `most` bytes are stored.
     pub(super) fn begin(&mut self, most: usize) {
         self.kept.clear();
         self.most = most;
@@ -81,22 +81,22 @@ impl Text {
         self.surrogate = None;
     }
 
-    /// What is kept.
+    /// The stored part.
     pub(super) fn kept(&self) -> &[u8] {
         &self.kept
     }
 
-    /// Whether the string is longer than what is kept.
+    /// Whether the string is longer than the stored part.
     pub(super) fn is_longer(&self) -> bool {
         self.is_longer
     }
 
-    /// Keeps a byte as it is.
+    /// Stores a byte unchanged.
     pub(super) fn keep(&mut self, byte: u8) {
         if self.kept.len() < self.most { self.kept.push(byte) } else { self.is_longer = true }
     }
 
-    /// Reads a byte behind the opening quote. True: it is the closing one.
+    /// Reads a byte after the opening quote. Returns true if it is the closing one.
     pub(super) fn step(&mut self, byte: u8) -> Result<bool, NotText> {
         match (self.escape, byte) {
             (Escape::None, b'"') => return if self.surrogate.is_some() { Err(NotText) } else { Ok(true) },
@@ -130,7 +130,7 @@ impl Text {
         Ok(false)
     }
 
-    /// Adds a character that is written as an escape, of which one half may be there already.
+    /// Adds a character that is written as an escape, or completes one with its second half.
     fn push_code(&mut self, value: u32) -> Result<(), NotText> {
         let code = match (self.surrogate.take(), value) {
             (Some(first), 0xDC00..=0xDFFF) => 0x1_0000 + ((first - 0xD800) << 10) + (value - 0xDC00),
@@ -145,7 +145,7 @@ impl Text {
     }
 
     fn push(&mut self, bytes: &[u8]) -> Result<(), NotText> {
-        // Half a character alone is none.
+        // Half a character is invalid.
         if self.surrogate.is_some() {
             return Err(NotText);
         }
@@ -156,7 +156,7 @@ impl Text {
     }
 }
 
-/// A text as a string of JSON, with its quotes.
+/// A text as a JSON string with its quotes.
 pub(super) fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');

@@ -1,4 +1,4 @@
-//! Reads the tokens of an answer while it passes, and counts its events.
+//! Reads the token counts from a streamed response, and counts its events.
 
 use super::{
     BodyError,
@@ -6,27 +6,27 @@ use super::{
     json::{Field, Kind, Sink, Take, Value},
 };
 
-/// Tokens.
+/// Token counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Those of the prompt, cached ones among them.
+    /// The tokens of the prompt, including cached ones.
     pub prompt: u64,
-    /// Those that the model has made.
+    /// The tokens that the model has generated.
     pub completion: u64,
-    /// Those of the prompt that were cached, if the server says so.
+    /// The cached tokens of the prompt, if the server reports them.
     pub cached: Option<u64>,
 }
 
-/// A number in a `usage`.
+/// A number in `usage`.
 #[derive(Clone, Copy, Debug)]
 enum Id {
     Prompt,
-    /// As responses and messages name it. Anthropic's has no cached ones in it.
+    /// The name in responses and messages. In Anthropic's, it excludes cached tokens.
     Input,
     Output,
     Total,
     Cached,
-    /// Anthropic's.
+    /// Only in Anthropic's.
     CacheRead,
     CacheCreation,
 }
@@ -54,7 +54,7 @@ const USAGE: Field<Id> = Field {
     ]),
 };
 
-/// Where servers put it: beside the choices, in events of responses, in Anthropic's first event, and SGLang's own.
+/// The places of usage: next to the choices, in events of responses, in Anthropic's first event, and SGLang's own.
 const FIELDS: &[Field<Id>] = &[
     USAGE,
     Field { key: "response", take: Take::Fields(&[USAGE]) },
@@ -69,7 +69,7 @@ const FIELDS: &[Field<Id>] = &[
     },
 ];
 
-/// Reads an answer in chunks as they come; it keeps a few numbers, however long the answer is.
+/// Reads a response in chunks. It stores only a few numbers, regardless of the response's length.
 #[derive(Debug)]
 pub struct UsageReader {
     answer: Answer<Id>,
@@ -80,22 +80,22 @@ pub struct UsageReader {
 struct Numbers([Option<u64>; NUMBERS]);
 
 impl UsageReader {
-    /// Begins an answer.
+    /// Starts a response.
     pub fn new(framing: Framing) -> Self {
         Self { answer: Answer::new(framing, FIELDS), numbers: Numbers::default() }
     }
 
-    /// Reads the next chunk.
+    /// Processes the next chunk.
     pub fn read(&mut self, chunk: &[u8]) {
         self.answer.read(chunk, &mut self.numbers);
     }
 
-    /// How many events with a JSON object have begun: `[DONE]`, comments and pings without one don't count.
+    /// The number of events that have begun with a JSON object. `[DONE]`, comments and pings without one aren't counted.
     pub fn events(&self) -> u64 {
         self.answer.events()
     }
 
-    /// The tokens that the answer has named so far: of numbers that it names again the last.
+    /// The token counts so far. If a number occurs again, the last one is used.
     pub fn usage(&self) -> Option<Usage> {
         let number = |id: Id| self.numbers.0[id as usize];
         let read = number(Id::CacheRead);

@@ -1,4 +1,4 @@
-//! How metrics of endpoints are read.
+//! The settings for the metrics of endpoints.
 
 use super::{
     ConfigError, MAX_PLUGINS, ScrapeSettings,
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::engine_metrics::Engine;
 
-/// What reads the metrics of an endpoint.
+/// The settings of the extractor.
 #[derive(Clone, Debug)]
 pub(super) struct ExtractorSettings {
     engine_label: Option<String>,
@@ -70,7 +70,7 @@ pub(super) fn extractor(parameters: &mut Fields<'_>, context: &mut Context<'_, '
         Some(part) => match (part.text()?, Engine::parse(part.text()?)) {
             (_, Some(engine)) => engine,
             ("", None) => Engine::Vllm,
-            // One that `engineConfigs` describes, of which there is a remark.
+            // An engine that `engineConfigs` describes; there is a remark about that field.
             _ if names_metrics => Engine::Vllm,
             (other, None) => {
                 return Err(part.error(format_args!("is `{}`: set one of {}", Shown(other), Engine::ALL.map(Engine::as_str).join(", "))));
@@ -84,7 +84,7 @@ pub(super) fn extractor(parameters: &mut Fields<'_>, context: &mut Context<'_, '
     Ok(ExtractorSettings { engine_label, default_engine })
 }
 
-/// The section `dataLayer`, which was `data`.
+/// The section `dataLayer`, formerly `data`.
 pub(super) fn read(fields: &mut Fields<'_>, plugins: &Plugins, remarks: &mut Remarks) -> Result<ScrapeSettings, ConfigError> {
     let old = fields.get("data");
     let mut found = Sources::default();
@@ -105,7 +105,7 @@ pub(super) fn read(fields: &mut Fields<'_>, plugins: &Plugins, remarks: &mut Rem
     Ok(scrape)
 }
 
-/// The plugins that a section names for metrics.
+/// The plugins for metrics in a section.
 #[derive(Debug, Default)]
 struct Sources<'p> {
     source: Option<&'p Plugin>,
@@ -127,7 +127,7 @@ fn read_section<'p>(mut section: Fields<'_>, plugins: &'p Plugins, remarks: &mut
         }
         source.finish()?;
         if !matches!(plugin.instance, Instance::MetricsSource(_)) {
-            // One without counterpart has a remark.
+            // A plugin without a counterpart already has a remark.
             continue;
         }
         if found.source.is_some() {

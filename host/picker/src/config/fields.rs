@@ -1,4 +1,4 @@
-//! Reading the fields of an object: their types, their limits, and that none is unknown.
+//! Reads the fields of an object: checks types and limits, and rejects unknown fields.
 
 use super::{
     ConfigError, Place,
@@ -14,18 +14,18 @@ pub(super) struct Part<'n> {
     pub(super) path: String,
 }
 
-/// An object, and which of its fields have been read.
+/// An object, and the fields that have been read.
 #[derive(Debug)]
 pub(super) struct Fields<'n> {
     pub(super) path: String,
     pub(super) place: Place,
     entries: &'n [(Key, Node)],
     known: Vec<&'static str>,
-    /// Whether unknown ones are passed over, because a remark says that none counts.
+    /// Whether unknown fields are accepted, because a remark reports that all fields are ignored.
     ignored: bool,
 }
 
-/// A name as messages show it: short, and without control characters.
+/// A name for messages: short, and without control characters.
 pub(super) struct Shown<'a>(pub(super) &'a str);
 
 impl fmt::Display for Shown<'_> {
@@ -38,7 +38,7 @@ impl fmt::Display for Shown<'_> {
 }
 
 impl<'n> Part<'n> {
-    /// An error here, whose message continues the path.
+    /// An error about this part. The message continues the path.
     pub(super) fn error(&self, message: impl fmt::Display) -> ConfigError {
         ConfigError::Invalid { place: self.node.place, message: format!("`{}` {message}", self.path) }
     }
@@ -59,7 +59,7 @@ impl<'n> Part<'n> {
         let too_large = || self.error("is too large: write a smaller integer");
         match self.node.value {
             Value::Integer(value) => i64::try_from(value).map_err(|_| too_large()),
-            // Kubernetes' YAML has only one type of numbers, so 5.0 is an integer.
+            // Kubernetes' YAML has only one number type, so 5.0 is an integer.
             #[allow(clippy::cast_possible_truncation, reason = "it has no fraction, and is in the range")]
             Value::Float(value) if value.fract() == 0.0 && value.abs() < 1e15 => Ok(value as i64),
             _ => Err(self.mismatch("an integer")),
@@ -94,7 +94,7 @@ impl<'n> Part<'n> {
         })
     }
 
-    /// A quantity of Kubernetes, in whole units.
+    /// A Kubernetes quantity, in whole units.
     pub(super) fn quantity(&self) -> Result<u64, ConfigError> {
         let (parsed, text) = match &self.node.value {
             Value::Integer(value) => (u64::try_from(*value).ok(), value.to_string()),
@@ -131,18 +131,18 @@ impl<'n> Fields<'n> {
         self.entries.is_empty()
     }
 
-    /// The names of all fields, whether they are known or not.
+    /// The names of all fields, known or unknown.
     pub(super) fn names(&self) -> impl Iterator<Item = &'n str> {
         self.entries.iter().map(|(key, _)| key.name.as_str())
     }
 
-    /// All fields, each of which counts as known.
+    /// All fields. They all become known.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&'n str, Part<'n>)> {
         let part = |key: &Key, node| Part { node, path: self.join(&key.name) };
         self.entries.iter().map(|(key, node)| (key.name.as_str(), part(key, node))).collect::<Vec<_>>().into_iter()
     }
 
-    /// A field; null is as if it weren't there.
+    /// A field; null is treated as absent.
     pub(super) fn get(&mut self, name: &'static str) -> Option<Part<'n>> {
         self.known.push(name);
         let (_, node) = self.entries.iter().find(|(key, _)| key.name == name)?;
@@ -153,7 +153,7 @@ impl<'n> Fields<'n> {
         if self.path.is_empty() { Shown(name).to_string() } else { format!("{}.{}", self.path, Shown(name)) }
     }
 
-    /// A field that must be there, and not be empty.
+    /// A required field that isn't empty.
     pub(super) fn required_text(&mut self, name: &'static str) -> Result<(Part<'n>, &'n str), ConfigError> {
         let part = self.get(name).ok_or_else(|| self.missing(name))?;
         let text = part.text()?;
@@ -164,7 +164,7 @@ impl<'n> Fields<'n> {
         ConfigError::Invalid { place: self.place, message: format!("`{}` is missing: set it", self.join(name)) }
     }
 
-    /// A text; an empty one is as if it weren't there, as in Go.
+    /// A text; an empty one is treated as absent, as in Go.
     pub(super) fn text(&mut self, name: &'static str) -> Result<Option<&'n str>, ConfigError> {
         Ok(self.get(name).map(|part| part.text()).transpose()?.filter(|text| !text.is_empty()))
     }
@@ -177,12 +177,12 @@ impl<'n> Fields<'n> {
         self.get(name).map(|part| part.integer()).transpose()
     }
 
-    /// An integer above 0; others are as if it weren't there, as in upstream's plugins.
+    /// An integer above 0; other values are treated as absent, as in upstream's plugins.
     pub(super) fn positive(&mut self, name: &'static str) -> Result<Option<u64>, ConfigError> {
         Ok(self.integer(name)?.and_then(|value| u64::try_from(value).ok()).filter(|value| *value > 0))
     }
 
-    /// An integer of at least so much.
+    /// An integer of at least `least`.
     pub(super) fn at_least(&mut self, name: &'static str, least: u32) -> Result<Option<u64>, ConfigError> {
         let Some(part) = self.get(name) else { return Ok(None) };
         let value = part.integer()?;
@@ -210,12 +210,12 @@ impl<'n> Fields<'n> {
         self.get(name).map(Part::fields).transpose()
     }
 
-    /// Passes over all fields, which a remark must say.
+    /// Accepts all fields. The caller adds a remark about it.
     pub(super) fn ignore_all(&mut self) {
         self.ignored = true;
     }
 
-    /// Refuses a field that nothing has asked for.
+    /// Rejects fields that nothing has read.
     pub(super) fn finish(self) -> Result<(), ConfigError> {
         if self.ignored {
             return Ok(());

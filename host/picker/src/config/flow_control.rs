@@ -1,4 +1,4 @@
-//! Who waits, and when.
+//! The settings for queueing.
 
 use super::{
     ConfigError, FlowControl, MAX_BANDS,
@@ -10,20 +10,20 @@ use super::{
 use crate::flow::{BandSettings, Fairness, FlowSettings, Limit, Order, saturation::Detector};
 use std::{collections::BTreeMap, time::Duration};
 
-/// Upstream's, and the default.
+/// Upstream's default detector.
 const UTILIZATION_DETECTOR: &str = "utilization-detector";
 
-/// The band of a priority without one: upstream isn't fair between flows unless a band names a policy.
+/// The default band: upstream isn't fair between flows unless a band names a policy.
 const DEFAULT_BAND: BandSettings =
     BandSettings { limit: Limit { requests: 5_000, bytes: 1_000_000_000 }, fairness: Fairness::None, order: Order::FirstCome };
 
-/// A detector of saturation.
+/// The settings of a saturation detector.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct DetectorSettings {
     pub(super) detector: Detector,
-    /// The same with its headroom, as it filters the endpoints of a profile that names it.
+    /// The same with its headroom, as a filter in a profile that names it.
     pub(super) filter: Detector,
-    /// After what time without a report an endpoint counts as full.
+    /// The time without a report after which an endpoint is full.
     pub(super) staleness: Option<Duration>,
 }
 
@@ -82,7 +82,7 @@ fn read_threshold(parameters: &mut Fields<'_>, name: &'static str, default: f64)
     }
 }
 
-/// The section `flowControl`, and `saturationDetector` at its old place.
+/// The section `flowControl`, and `saturationDetector` in its old position.
 pub(super) fn read(
     fields: &mut Fields<'_>,
     gate: bool,
@@ -114,7 +114,7 @@ fn detector_settings(plugin: &Plugin) -> Option<DetectorSettings> {
     if let Instance::Detector(settings) = plugin.instance { Some(settings) } else { None }
 }
 
-/// The detector that a section names. It had the thresholds itself before there were detectors.
+/// The detector that a section names. Before there were detectors, the section itself had the thresholds.
 fn read_detector(mut section: Fields<'_>, plugins: &Plugins) -> Result<Option<DetectorSettings>, ConfigError> {
     let settings = match section.get("pluginRef") {
         None if section.names().any(|name| name != "pluginRef") => Some(utilization(&mut section)?),
@@ -174,7 +174,7 @@ fn read_section(section: &mut Fields<'_>, plugins: &Plugins, remarks: &mut Remar
     })
 }
 
-/// The limits of a section; 0 is as if it weren't set.
+/// The limits of a section; 0 is treated as absent.
 fn read_limit(section: &mut Fields<'_>, default: Limit) -> Result<Limit, ConfigError> {
     let bytes = section.quantity("maxBytes")?.filter(|bytes| *bytes > 0).unwrap_or(default.bytes);
     let requests = section.quantity("maxRequests")?.filter(|requests| *requests > 0);
@@ -224,7 +224,7 @@ fn read_fairness(part: &Part<'_>, plugins: &Plugins) -> Result<Fairness, ConfigE
     }
 }
 
-/// The order, and whether it is by the time to the first token.
+/// The order, and whether it depends on the time to the first token.
 fn read_order(part: &Part<'_>, plugins: &Plugins) -> Result<(Order, bool), ConfigError> {
     let name = part.text()?;
     match plugins.find(name).map(|plugin| &plugin.instance) {

@@ -1,9 +1,9 @@
-//! The configuration of an endpoint picker, read from the `EndpointPickerConfig` of llm-d and of the Gateway API Inference Extension.
+//! The configuration of an endpoint picker, parsed from the `EndpointPickerConfig` of llm-d and of the Gateway API Inference Extension.
 //!
-//! What has no counterpart is never passed over in silence. A scorer, a producer, a policy or a setting without one is a [`Remark`]: requests
-//! still go only where they may, though perhaps to another of these endpoints. What decides where requests may go is an error: filters that a
-//! profile uses (and plugins of unknown types there, which may be filters), screeners, profile handlers and the discovery of endpoints. Ignoring
-//! one of these would send requests where it allows none.
+//! Nothing without a counterpart is silently ignored. For a scorer, a producer, a policy or a setting there is a [`Remark`]: requests still
+//! go only to allowed endpoints, but perhaps to a different one of them. A part that restricts the allowed endpoints is an error: filters
+//! that a profile uses (and plugins of unknown types there, which may be filters), screeners, profile handlers and the discovery of
+//! endpoints. If such a part were ignored, requests could go to forbidden endpoints.
 
 mod data_layer;
 mod fields;
@@ -32,39 +32,40 @@ pub use settings::{FlowControl, OutputEstimate, Parser, PrefixSettings, ScrapeSe
 use crate::flow::saturation::Detector;
 use std::fmt;
 
-/// How many bytes a configuration may have.
+/// The maximum size of a configuration, in bytes.
 pub const MAX_TEXT: usize = 256 << 10;
 
-/// How many plugins it may have, and how many a profile may refer to.
+/// The maximum number of plugins, and of references in a profile.
 pub const MAX_PLUGINS: usize = 256;
 
-/// How many profiles it may have.
+/// The maximum number of profiles.
 pub const MAX_PROFILES: usize = 16;
 
-/// How many priority bands it may have.
+/// The maximum number of priority bands.
 pub const MAX_BANDS: usize = 64;
 
-/// How an endpoint picker picks.
+/// The configuration of an endpoint picker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PickerConfig {
-    /// Who picks the endpoints of a request.
+    /// The profiles that pick the endpoints of a request.
     pub profiles: Profiles,
-    /// Who reads requests: of those that read the longest suffix of a path, the first.
+    /// The parsers of requests. The one with the longest matching suffix of the path is used; of equal ones, the first.
     pub parsers: Vec<Parser>,
-    /// How requests wait. Without it none waits, and those of negative priority are refused while the pool is saturated.
+    /// The settings of the queue. Without it, no request is queued, and requests of negative priority are refused while the pool is
+    /// saturated.
     pub flow_control: Option<FlowControl>,
-    /// How full a pool is.
+    /// The measure of a pool's saturation.
     pub saturation: Detector,
-    /// How the metrics of endpoints are read.
+    /// The settings for the metrics of endpoints.
     pub scrape: ScrapeSettings,
-    /// How prefixes are remembered.
+    /// The settings for remembered prefixes.
     pub prefix: PrefixSettings,
-    /// How many tokens of output a request is expected to have; without it only its prompt counts as load.
+    /// The expected output of a request, in tokens; without it, only its prompt is load.
     pub output_estimate: Option<OutputEstimate>,
 }
 
 impl Default for PickerConfig {
-    /// Upstream's: queue 2, KV cache 2, prefixes 3, the best score, no flow control.
+    /// Upstream's defaults: queue 2, KV cache 2, prefixes 3, the highest score, no flow control.
     fn default() -> Self {
         let weighted = |kind, weight| Scorer { kind, weight };
         let scorers =
@@ -83,7 +84,8 @@ impl Default for PickerConfig {
 }
 
 impl PickerConfig {
-    /// Reads a configuration, and what of it has no counterpart, in the order of the text. An empty text is the default.
+    /// Parses a configuration. Returns it with remarks on the parts without a counterpart, in the order of the text. An empty text is the
+    /// default.
     pub fn read(yaml: &str) -> Result<(Self, Vec<Remark>), ConfigError> {
         if yaml.len() > MAX_TEXT {
             return Err(ConfigError::TooLarge { bytes: yaml.len() });
@@ -95,17 +97,17 @@ impl PickerConfig {
     }
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// The line, from 1.
+    /// The line, starting at 1.
     pub line: u64,
-    /// The column, from 1.
+    /// The column, starting at 1.
     pub column: u64,
 }
 
 impl Default for Place {
-    /// The start.
+    /// The start of the text.
     fn default() -> Self {
         Self { line: 1, column: 1 }
     }
@@ -117,14 +119,14 @@ impl fmt::Display for Place {
     }
 }
 
-/// What has no counterpart, or another effect than upstream.
+/// A part that has no counterpart, or has another effect than upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remark {
-    /// Where it is.
+    /// Its position.
     pub place: Place,
-    /// What it is: its path, and its type if it is a plugin.
+    /// The part: its path, and its type if it is a plugin.
     pub subject: String,
-    /// What Pointsman does instead, and what to do about it.
+    /// What Pointsman does instead, and the remedy.
     pub message: String,
 }
 
@@ -134,35 +136,35 @@ impl fmt::Display for Remark {
     }
 }
 
-/// Why a configuration can't be used.
+/// Why a configuration is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The text is too long.
     #[error("the configuration has {bytes} bytes; the limit is {MAX_TEXT}: shorten it")]
     TooLarge {
-        /// How many bytes it has.
+        /// Its size.
         bytes: usize,
     },
-    /// The text is not YAML, more than one document, or larger than it looks.
+    /// The text isn't YAML, has more than one document, or expands to too much data.
     #[error("{place}: the YAML can't be read: {message}")]
     Yaml {
-        /// Where that shows.
+        /// The position of the error.
         place: Place,
-        /// What the parser reports.
+        /// The parser's message.
         message: String,
     },
-    /// A part is wrong, or would have requests sent where they may not go.
+    /// A part is invalid, or would send requests to forbidden endpoints.
     #[error("{place}: {message}")]
     Invalid {
-        /// Where the part is.
+        /// Its position.
         place: Place,
-        /// What is wrong, and what to do about it.
+        /// The problem and the remedy.
         message: String,
     },
 }
 
 impl ConfigError {
-    /// The error without its place, for a configuration that its author hasn't written as text.
+    /// The error without its position, for a configuration that wasn't written as text.
     pub fn message(&self) -> String {
         match self {
             Self::TooLarge { .. } => self.to_string(),

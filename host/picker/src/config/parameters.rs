@@ -1,4 +1,4 @@
-//! The parameters of each type of plugin.
+//! Parses the parameters of each type of plugin.
 
 use super::{
     ConfigError, Decider, Filter, LabelRequirement, LabelRule, OutputEstimate, Picker, PickerKind, PrefixAffinity, ScorerKind, data_layer,
@@ -11,10 +11,10 @@ use super::{
 use crate::flow::{Fairness, Order};
 use std::{collections::BTreeSet, time::Duration};
 
-/// How many values a filter may have.
+/// The maximum number of values in a filter.
 const MAX_VALUES: usize = 1_000;
 
-/// The types of producers that a plugin may name without their being declared.
+/// The types of producers that a plugin may name without a declaration.
 pub(super) const PREFIX_PRODUCERS: [&str; 3] =
     ["approx-prefix-cache-producer", "precise-prefix-cache-producer", "burst-prefix-cache-producer"];
 pub(super) const LOAD_PRODUCERS: [&str; 1] = ["inflight-load-producer"];
@@ -36,7 +36,7 @@ pub(super) fn read(kind: PluginType, parameters: &mut Fields<'_>, context: &mut 
         PluginType::PrefixScorer => prefix_scorer(parameters, context)?,
         PluginType::PrecisePrefixScorer => {
             context.remark("Pointsman scores by the prefixes that it has sent, and reads no KV events: use `prefix-cache-scorer`");
-            // All of them are about KV events.
+            // All of its parameters are about KV events.
             parameters.ignore_all();
             ScorerKind::PREFIX_CACHE
         }
@@ -61,7 +61,7 @@ pub(super) fn read(kind: PluginType, parameters: &mut Fields<'_>, context: &mut 
     Ok(Instance::Scorer(scorer))
 }
 
-/// Those that take no part in picking itself.
+/// Plugins that don't pick endpoints themselves.
 fn read_other(kind: PluginType, parameters: &mut Fields<'_>, context: &mut Context<'_, '_>) -> Result<Instance, ConfigError> {
     Ok(match kind {
         PluginType::Fairness(fairness) => unused(parameters, context, Instance::Fairness(fairness)),
@@ -92,12 +92,12 @@ fn read_other(kind: PluginType, parameters: &mut Fields<'_>, context: &mut Conte
             }
             Instance::Producer
         }
-        // Read before, since scorers name them.
+        // Read earlier, because scorers refer to them.
         _ => Instance::Producer,
     })
 }
 
-/// Reports parameters of a plugin that has none, which upstream passes over.
+/// Adds a remark about parameters of a plugin that has none. Upstream ignores them.
 fn unused(parameters: &mut Fields<'_>, context: &mut Context<'_, '_>, instance: Instance) -> Instance {
     if !parameters.is_empty() {
         context.remark("it takes no parameters: remove `parameters`");
@@ -134,7 +134,7 @@ fn label_selector(parameters: &mut Fields<'_>) -> Result<Instance, ConfigError> 
     Ok(Instance::Filter(Filter::Labels(requirements)))
 }
 
-/// The old `by-label`.
+/// The old plugin `by-label`.
 fn by_label(parameters: &mut Fields<'_>) -> Result<Instance, ConfigError> {
     let (_, key) = parameters.required_text("label")?;
     let values = texts(parameters, "validValues")?;
@@ -200,7 +200,7 @@ fn token_load(parameters: &mut Fields<'_>, context: &Context<'_, '_>) -> Result<
 
 fn active_request(parameters: &mut Fields<'_>, context: &Context<'_, '_>) -> Result<ScorerKind, ConfigError> {
     context.producer(parameters, "inFlightLoadProducerName", &LOAD_PRODUCERS)?;
-    // Upstream ignores it, too.
+    // Upstream also ignores it.
     parameters.text("requestTimeout")?;
     let idle_threshold = parameters.positive("idleThreshold")?.unwrap_or(0);
     let max_busy_score = parameters.number_within("maxBusyScore", 0.0, 1.0)?.unwrap_or(1.0);
@@ -209,7 +209,7 @@ fn active_request(parameters: &mut Fields<'_>, context: &Context<'_, '_>) -> Res
 
 fn no_hit_lru(parameters: &mut Fields<'_>, context: &Context<'_, '_>) -> Result<ScorerKind, ConfigError> {
     context.producer(parameters, "prefixMatchInfoProducerName", &PREFIX_PRODUCERS)?;
-    // Upstream ignores both, too.
+    // Upstream also ignores both.
     parameters.text("prefixPluginType")?;
     parameters.text("prefixPluginName")?;
     Ok(ScorerKind::NoHitLru { size: parameters.positive("lruSize")?.unwrap_or(1_024) })

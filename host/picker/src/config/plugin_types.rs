@@ -1,9 +1,9 @@
-//! The types of plugins that upstream has.
+//! The types of upstream's plugins.
 
-/// What a type of plugin is here.
+/// The counterpart of a type of plugin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PluginType {
-    /// Its parameters are read by the function of this name in `parameters` or beside it.
+    /// The function of this name, in `parameters` or next to it, reads its parameters.
     RoleFilter(super::Role),
     LabelSelectorFilter,
     ByLabelFilter,
@@ -46,25 +46,25 @@ pub(super) enum PluginType {
     Without(Without),
 }
 
-/// What a plugin without counterpart does upstream.
+/// The purpose upstream of a plugin without a counterpart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Without {
-    /// It limits where requests may go, in the profiles that use it.
+    /// It restricts the allowed endpoints in the profiles that use it.
     Filter,
-    /// It limits where requests may go, always.
+    /// It always restricts the allowed endpoints.
     Screener,
     /// It decides which profiles run.
     Handler,
-    /// It orders the endpoints that are allowed.
+    /// It orders the allowed endpoints.
     Scorer,
-    /// It neither limits nor orders endpoints itself.
+    /// It neither restricts nor orders endpoints itself.
     Other,
-    /// Upstream doesn't have it.
+    /// Upstream doesn't have this type.
     Unknown,
 }
 
 impl PluginType {
-    /// The type of a name, which may be an old one.
+    /// The type with this name, which may be an old one.
     pub(super) fn parse(name: &str) -> Self {
         use super::{PickerKind, Role};
         use crate::flow::Fairness;

@@ -14,7 +14,7 @@ use super::{
 use crate::flow::{Fairness, Order};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A plugin with its parameters read.
+/// A plugin with its parsed parameters.
 #[derive(Debug)]
 pub(super) struct Plugin {
     pub(super) name: String,
@@ -22,13 +22,13 @@ pub(super) struct Plugin {
     /// Its path and its type, for remarks.
     pub(super) subject: String,
     pub(super) instance: Instance,
-    /// The settings of prefixes that it has, if it has some.
+    /// Its settings for prefixes, if it has any.
     pub(super) prefix: Option<PrefixSettings>,
-    /// The producer of prefixes that it names.
+    /// The name of the prefix producer that it uses.
     pub(super) prefix_producer: Option<String>,
 }
 
-/// What a plugin is.
+/// The kind of a plugin.
 #[derive(Debug)]
 pub(super) enum Instance {
     Filter(Filter),
@@ -52,17 +52,17 @@ pub(super) enum Instance {
     MetricsSource(ScrapeSettings),
     MetricsExtractor(ExtractorSettings),
     LoadProducer(Option<OutputEstimate>),
-    /// A producer whose data is there without it, or that others have read already.
+    /// A producer whose data is available without it, or whose parameters were already read for others.
     Producer,
     Without(Without),
 }
 
-/// What a plugin's parameters are read with.
+/// The context for a plugin's parameters.
 #[derive(Debug)]
 pub(super) struct Context<'c, 'n> {
     /// The names of all plugins.
     pub(super) names: &'c BTreeSet<&'n str>,
-    /// Where the declared producers of session identifiers read them from.
+    /// The sources of session identifiers, by the name of their producer.
     pub(super) sessions: &'c BTreeMap<&'n str, SessionSource>,
     pub(super) place: Place,
     pub(super) subject: &'c str,
@@ -76,7 +76,7 @@ impl Context<'_, '_> {
         self.remarks.add(self.place, self.subject, message);
     }
 
-    /// A field that names a producer, which is declared or of that type.
+    /// A field with the name of a producer, which must be declared or be the name of a type.
     pub(super) fn producer<'n>(
         &self,
         parameters: &mut Fields<'n>,
@@ -92,7 +92,7 @@ impl Context<'_, '_> {
     }
 }
 
-/// A plugin whose parameters are yet to be read.
+/// A plugin whose parameters haven't been parsed.
 #[derive(Debug)]
 struct Declared<'n> {
     name: &'n str,
@@ -127,7 +127,7 @@ impl Plugins {
             let parameters = fields.get("parameters");
             fields.finish()?;
             let kind = PluginType::parse(type_name);
-            // What has no counterpart isn't read.
+            // The parameters of a plugin without a counterpart aren't read.
             let parameters = if matches!(kind, PluginType::Without(_)) { None } else { parameters.map(Part::fields).transpose()? };
             declared.push(Declared { name, kind, type_name, path, place, parameters });
         }
@@ -152,7 +152,7 @@ impl Plugins {
         self.find(name).ok_or_else(|| undeclared(part, name))
     }
 
-    /// The settings of prefixes: those of the producer that a scorer names, or the first.
+    /// The settings for prefixes: those of the producer that a scorer names, or else the first.
     pub(super) fn prefix_settings(&self, remarks: &mut Remarks) -> PrefixSettings {
         let preferred = self.list.iter().find_map(|plugin| plugin.prefix_producer.as_deref()).and_then(|name| self.find(name));
         let first = || self.list.iter().find(|plugin| plugin.prefix.is_some());
@@ -164,7 +164,7 @@ impl Plugins {
         chosen.prefix.unwrap_or_default()
     }
 
-    /// What the first producer of load expects of outputs.
+    /// The expected output, from the first producer of load.
     pub(super) fn output_estimate(&self, remarks: &mut Remarks) -> Option<OutputEstimate> {
         let mut estimates = self.list.iter().filter_map(|plugin| match plugin.instance {
             Instance::LoadProducer(estimate) => Some((plugin, estimate)),
@@ -210,7 +210,7 @@ pub(super) fn undeclared(part: &Part<'_>, name: &str) -> ConfigError {
     part.error(format_args!("names `{}`, which `plugins` doesn't have: add it there, or remove the reference", Shown(name)))
 }
 
-/// Reports a plugin without counterpart, or refuses it because it decides where requests may go.
+/// Adds a remark about a plugin without a counterpart, or rejects it if it restricts the allowed endpoints.
 fn without_counterpart(without: Without, type_name: &str, path: &str, context: &mut Context<'_, '_>) -> Result<(), ConfigError> {
     let refuse = |message: &str| {
         let message = format!("`{path}` is `{}`, which has no counterpart: {message}", Shown(type_name));

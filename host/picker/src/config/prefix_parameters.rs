@@ -1,4 +1,4 @@
-//! The parameters of prefixes.
+//! The parameters of prefix caching.
 
 use super::{ConfigError, PrefixSettings, fields::Fields, plugins::Context};
 use crate::prefix::{
@@ -6,10 +6,10 @@ use crate::prefix::{
     index::MAX_CAPACITY,
 };
 
-/// The block that upstream has unless it is set.
+/// Upstream's default block size.
 const DEFAULT_BLOCK_TOKENS: u64 = 16;
 
-/// The blocks of a prompt that count there if tokens aren't limited.
+/// Upstream's default maximum number of blocks per prompt, if tokens aren't limited.
 const DEFAULT_MAX_BLOCKS: i64 = 2_048;
 
 /// `approx-prefix-cache-producer`.
@@ -26,7 +26,7 @@ pub(super) fn producer(parameters: &mut Fields<'_>, context: &mut Context<'_, '_
         }
         None => None,
     };
-    // An old field counts only beside the new one's default, as upstream has it.
+    // As upstream: the old field has an effect only if the new one has its default.
     let block = match (block, old_block) {
         (None | Some(DEFAULT_BLOCK_TOKENS), Some(old)) => old,
         (block, _) => block.unwrap_or(DEFAULT_BLOCK_TOKENS),
@@ -37,7 +37,7 @@ pub(super) fn producer(parameters: &mut Fields<'_>, context: &mut Context<'_, '_
     Ok(settings(auto_tune, block, blocks, tokens, capacity, context))
 }
 
-/// The fields that `prefix-cache-scorer` had before there were producers; its blocks were of characters.
+/// The fields of `prefix-cache-scorer` before there were producers. Its blocks were counted in characters.
 pub(super) fn old_scorer(parameters: &mut Fields<'_>, context: &mut Context<'_, '_>) -> Result<Option<PrefixSettings>, ConfigError> {
     let fields = ["autoTune", "blockSizeTokens", "blockSize", "hashBlockSize", "maxPrefixBlocksToMatch", "lruCapacityPerServer"];
     let is_old = parameters.names().any(|name| fields.contains(&name));
@@ -54,7 +54,7 @@ pub(super) fn old_scorer(parameters: &mut Fields<'_>, context: &mut Context<'_, 
     Ok(Some(settings(auto_tune, block, blocks, tokens, capacity, context)))
 }
 
-/// The settings within the limits that Pointsman has, with a remark where it has less than is set.
+/// The settings within Pointsman's limits. If a limit reduces a value, there is a remark.
 fn settings(
     auto_tune: bool,
     block: u64,
@@ -66,7 +66,7 @@ fn settings(
     let block_tokens = u32::try_from(block).unwrap_or(u32::MAX).clamp(MIN_BLOCK_TOKENS, MAX_PROMPT_TOKENS);
     let wanted = match tokens {
         None => u64::from(MAX_PROMPT_TOKENS),
-        // Without either limit upstream matches the whole prompt.
+        // Without either limit, upstream matches the whole prompt.
         Some(0) => match u64::try_from(blocks.unwrap_or(DEFAULT_MAX_BLOCKS)) {
             Ok(0) | Err(_) => u64::MAX,
             Ok(blocks) => blocks.saturating_mul(block_tokens.into()),

@@ -1,4 +1,4 @@
-//! Who picks endpoints: filters, scorers, pickers, and the profiles that they make up.
+//! The profiles that pick endpoints: filters, scorers and pickers.
 
 use crate::flow::saturation::Detector;
 use std::{collections::BTreeSet, time::Duration};
@@ -6,28 +6,28 @@ use std::{collections::BTreeSet, time::Duration};
 /// The profiles that pick the endpoints of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Profiles {
-    /// One endpoint does all of a request.
+    /// One endpoint serves the whole request.
     Single(Profile),
-    /// An endpoint decodes, and another one prefills if the decider agrees.
+    /// One endpoint decodes. If the decider agrees, another one prefills.
     Disaggregated {
-        /// Picks the endpoint that requests are sent to. It runs first.
+        /// Picks the endpoint that gets the request. It runs first.
         decode: Profile,
         /// Picks the endpoint that prefills.
         prefill: Profile,
-        /// Whether another endpoint prefills.
+        /// Decides whether another endpoint prefills.
         decider: Decider,
     },
 }
 
 impl Profiles {
-    /// The profile whose endpoint requests are sent to.
+    /// The profile that picks the endpoint that gets the request.
     pub fn primary(&self) -> &Profile {
         match self {
             Self::Single(profile) | Self::Disaggregated { decode: profile, .. } => profile,
         }
     }
 
-    /// The profile that picks who prefills, if there is one.
+    /// The profile that picks the prefill endpoint, if there is one.
     pub fn prefill(&self) -> Option<&Profile> {
         match self {
             Self::Single(_) => None,
@@ -36,53 +36,53 @@ impl Profiles {
     }
 }
 
-/// Whether another endpoint than the one that decodes prefills a request.
+/// Decides whether an endpoint other than the decoding one prefills a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decider {
     /// Always.
     Always,
-    /// If enough of the prompt isn't cached where it is decoded.
+    /// If enough of the prompt isn't cached at the decoding endpoint.
     PrefixBased {
-        /// How many tokens the prompt must have.
+        /// The minimum length of the prompt, in tokens.
         prompt_tokens: u64,
-        /// How many of them must not be cached. 0 means never.
+        /// The minimum number of uncached tokens. 0 means never.
         uncached_tokens: u64,
     },
 }
 
-/// How an endpoint is picked: filters in their order, then the sum of the weighted scores, then the picker.
+/// How an endpoint is picked: the filters in their order, then the sum of the weighted scores, then the picker.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// The name that the configuration gives it.
+    /// The name in the configuration.
     pub name: String,
-    /// What endpoints must fulfil.
+    /// The requirements for endpoints.
     pub filters: Vec<Filter>,
-    /// Which endpoints are better.
+    /// The scores of endpoints.
     pub scorers: Vec<Scorer>,
-    /// Which of them are taken.
+    /// The choice by score.
     pub picker: Picker,
 }
 
-/// Which endpoints are kept.
+/// A filter of endpoints.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Filter {
-    /// Those with a role (`decode-filter`, `prefill-filter`, `encode-filter`).
+    /// Endpoints with a role (`decode-filter`, `prefill-filter`, `encode-filter`).
     Role(Role),
-    /// Those whose labels fulfil all requirements (`label-selector-filter`).
+    /// Endpoints whose labels meet all requirements (`label-selector-filter`).
     Labels(Vec<LabelRequirement>),
-    /// Those that have most of the prompt cached, if any has (`prefix-cache-affinity-filter`).
+    /// The endpoints that have most of the prompt cached, if there are any (`prefix-cache-affinity-filter`).
     PrefixAffinity(PrefixAffinity),
-    /// Those whose range of context lengths includes the prompt's, and those without a range (`context-length-aware`).
+    /// Endpoints whose range of context lengths includes the prompt's, and those without a range (`context-length-aware`).
     ContextLength {
         /// The label with the range.
         label: String,
     },
-    /// Those whose own saturation is below 1, or all if there are none (a saturation detector in a profile).
+    /// Endpoints whose own saturation is below 1, or all if there are none (a saturation detector in a profile).
     Unsaturated(Detector),
 }
 
 impl Filter {
-    /// The type of the plugin that a configuration gets it by.
+    /// The type of the plugin in a configuration.
     pub fn plugin_type(&self) -> &'static str {
         match self {
             Self::Role(role) => role.plugin_type(),
@@ -95,10 +95,10 @@ impl Filter {
     }
 }
 
-/// What an endpoint does, by its label `llm-d.ai/role`.
+/// The role of an endpoint, from its label `llm-d.ai/role`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It decodes. Those without the label do, too.
+    /// It decodes. Endpoints without the label also have this role.
     Decode,
     /// It prefills.
     Prefill,
@@ -107,7 +107,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// The type of the filter that keeps the endpoints with it.
+    /// The type of the filter for this role.
     pub fn plugin_type(self) -> &'static str {
         match self {
             Self::Decode => "decode-filter",
@@ -116,7 +116,7 @@ impl Role {
         }
     }
 
-    /// Whether an endpoint whose label has this value has the role.
+    /// Whether an endpoint with this value of the label has the role.
     pub fn accepts(self, label: Option<&str>) -> bool {
         let accepted: &[&str] = match self {
             Self::Decode => &["decode", "prefill-decode", "both", "encode-prefill-decode"],
@@ -127,32 +127,32 @@ impl Role {
     }
 }
 
-/// What a label of an endpoint must be.
+/// A requirement for a label of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelRequirement {
     /// The name of the label.
     pub key: String,
-    /// What its value must be.
+    /// The rule for its value.
     pub rule: LabelRule,
 }
 
-/// What the value of a label must be.
+/// A rule for the value of a label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LabelRule {
-    /// One of these.
+    /// It is one of these.
     In(BTreeSet<String>),
-    /// One of these, or the label is absent.
+    /// It is one of these, or the label is absent.
     InOrAbsent(BTreeSet<String>),
-    /// None of these, or the label is absent.
+    /// It is none of these, or the label is absent.
     NotIn(BTreeSet<String>),
-    /// Any.
+    /// The label exists.
     Exists,
     /// The label is absent.
     DoesNotExist,
 }
 
 impl LabelRule {
-    /// Whether a label with this value fulfils the rule.
+    /// Whether a label with this value, or an absent label, meets the rule.
     pub fn accepts(&self, value: Option<&str>) -> bool {
         match self {
             Self::In(values) => value.is_some_and(|value| values.contains(value)),
@@ -164,16 +164,16 @@ impl LabelRule {
     }
 }
 
-/// When requests stay with endpoints that have their prefix.
+/// When requests stay with the endpoints that have cached their prefix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PrefixAffinity {
-    /// The share of the prompt that such an endpoint has cached.
+    /// The minimum share of the prompt that such an endpoint has cached.
     pub threshold: f64,
-    /// With this probability a request isn't filtered.
+    /// The probability that a request isn't filtered.
     pub exploration: f64,
-    /// How much longer than at the best other endpoint the first token may take; without it, any time.
+    /// The maximum additional time to the first token compared with the best other endpoint; without it, there is no limit.
     pub max_penalty: Option<Duration>,
-    /// How many tokens an endpoint prefills in a second, by which the time to the first token is estimated.
+    /// The estimated number of tokens that an endpoint prefills per second.
     pub prefill_throughput: f64,
 }
 
@@ -183,58 +183,58 @@ impl Default for PrefixAffinity {
     }
 }
 
-/// A scorer and how much it counts.
+/// A scorer and its weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scorer {
-    /// How it scores, from 0 to 1.
+    /// The scorer, with scores from 0 to 1.
     pub kind: ScorerKind,
-    /// By what its score is multiplied. It is at least 0.
+    /// The factor for its score, at least 0.
     pub weight: f64,
 }
 
-/// Which endpoints are better.
+/// The endpoints that a scorer prefers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ScorerKind {
-    /// Those with fewer waiting requests, relative to the shortest and the longest queue (`queue-scorer`).
+    /// Endpoints with fewer queued requests, relative to the shortest and the longest queue (`queue-scorer`).
     Queue,
-    /// Those with fewer running requests, likewise (`running-requests-size-scorer`).
+    /// Endpoints with fewer running requests, relative to the fewest and the most (`running-requests-size-scorer`).
     RunningRequests,
-    /// Those with more of their KV cache free (`kv-cache-utilization-scorer`).
+    /// Endpoints with more free KV cache (`kv-cache-utilization-scorer`).
     KvCacheUtilization,
-    /// Those that have more of the prompt cached (`prefix-cache-scorer`).
+    /// Endpoints that have more of the prompt cached (`prefix-cache-scorer`).
     PrefixCache {
-        /// How much the length of the match counts, from 0 to 1; the rest is its share of the prompt.
+        /// The weight of the match's length, from 0 to 1. The rest is the weight of its share of the prompt.
         match_length_weight: f64,
-        /// The length that counts as 1, in tokens.
+        /// The length that scores 1, in tokens.
         match_length_scale: u64,
     },
-    /// Those that have the request's adapter loaded, or room for it (`lora-affinity-scorer`).
+    /// Endpoints that have loaded the request's adapter, or have room for it (`lora-affinity-scorer`).
     LoraAffinity,
-    /// Those with fewer tokens in flight (`token-load-scorer`).
+    /// Endpoints with fewer tokens in flight (`token-load-scorer`).
     TokenLoad {
-        /// How many tokens score 0.
+        /// The number of tokens that scores 0.
         threshold: u64,
     },
-    /// Those with fewer requests in flight (`active-request-scorer`).
+    /// Endpoints with fewer requests in flight (`active-request-scorer`).
     ActiveRequest {
-        /// Up to how many requests an endpoint scores 1.
+        /// The maximum number of requests with which an endpoint scores 1.
         idle_threshold: u64,
-        /// The most that others score, from 0 to 1.
+        /// The maximum score of other endpoints, from 0 to 1.
         max_busy_score: f64,
     },
-    /// Those with fewer waiting requests, from 0.5 for none (`load-aware-scorer`).
+    /// Endpoints with fewer queued requests, from 0.5 for none (`load-aware-scorer`).
     LoadAware {
-        /// How many waiting requests score 0.
+        /// The number of queued requests that scores 0.
         threshold: u64,
     },
-    /// The one that served the session before (`session-affinity-scorer`).
+    /// The endpoint that served the session before (`session-affinity-scorer`).
     SessionAffinity(SessionAffinity),
-    /// For a request with no prefix anywhere, those that got such a request longest ago (`no-hit-lru-scorer`).
+    /// For a request without a cached prefix, the endpoints that got such a request longest ago (`no-hit-lru-scorer`).
     NoHitLru {
-        /// How many endpoints are remembered.
+        /// The number of endpoints to remember.
         size: u64,
     },
-    /// Those with the tightest range of context lengths that includes the prompt's (`context-length-aware`).
+    /// Endpoints with the tightest range of context lengths that includes the prompt's (`context-length-aware`).
     ContextLength {
         /// The label with the range.
         label: String,
@@ -242,37 +242,37 @@ pub enum ScorerKind {
 }
 
 impl ScorerKind {
-    /// The prefix scorer, which by default scores only by the share of the prompt.
+    /// The prefix scorer with its defaults: only the share of the prompt matters.
     pub const PREFIX_CACHE: Self = Self::PrefixCache { match_length_weight: 0.0, match_length_scale: 8_192 };
 }
 
 /// How a session stays with an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionAffinity {
-    /// How a request names its session.
+    /// How a request identifies its session.
     pub binding: SessionBinding,
-    /// The profile whose endpoint is remembered; without it, the primary one.
+    /// The profile whose endpoint is remembered; by default, the primary one.
     pub profile: Option<String>,
 }
 
-/// How a request names its session.
+/// How a request identifies its session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionBinding {
-    /// A header holds the endpoint, in base64 as namespace/name. Responses set it, and clients send it back.
+    /// A header contains the endpoint, as namespace/name in base64. The response sets it, and the client sends it back.
     Token {
         /// The header, in lower case.
         header: String,
     },
     /// The client chooses an identifier, and the picker remembers its endpoint.
     Identifier {
-        /// Where it is read from; the first that has one counts.
+        /// The sources of the identifier. The first one that has a value is used.
         sources: Vec<SessionSource>,
         /// How long an endpoint is remembered after the session's last request.
         ttl: Duration,
     },
 }
 
-/// Where the identifier of a session is read from.
+/// A source of a session's identifier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SessionSource {
     /// A header, in lower case.
@@ -281,12 +281,12 @@ pub enum SessionSource {
     Cookie(String),
 }
 
-/// Which endpoints are taken.
+/// The choice of endpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Picker {
-    /// How they are chosen.
+    /// The method.
     pub kind: PickerKind,
-    /// How many, at most; the proxy tries the others if the first doesn't answer.
+    /// The maximum number of endpoints. The proxy tries the next one if one doesn't respond.
     pub max_endpoints: usize,
 }
 
@@ -296,19 +296,19 @@ impl Default for Picker {
     }
 }
 
-/// How endpoints are chosen by their scores.
+/// The method to choose endpoints by score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PickerKind {
-    /// The best; of equal ones any (`max-score-picker`).
+    /// The highest score; a random one of equal scores (`max-score-picker`).
     MaxScore,
-    /// Any (`random-picker`).
+    /// A random endpoint (`random-picker`).
     Random,
-    /// Any, with probabilities proportional to the scores (`weighted-random-picker`).
+    /// A random endpoint, with probabilities proportional to the scores (`weighted-random-picker`).
     WeightedRandom,
 }
 
 impl PickerKind {
-    /// The type of the plugin that a configuration gets it by.
+    /// The type of the plugin in a configuration.
     pub fn plugin_type(self) -> &'static str {
         match self {
             Self::MaxScore => "max-score-picker",

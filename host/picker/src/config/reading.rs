@@ -1,4 +1,4 @@
-//! The document as a whole.
+//! Reads the document as a whole.
 
 use super::{
     ConfigError, MAX_PLUGINS, Parser, PickerConfig, Place, Remark, data_layer,
@@ -9,12 +9,12 @@ use super::{
     yaml::Node,
 };
 
-/// The group that upstream's configuration has, and the one that it had.
+/// The current group of upstream's configuration, and the old one.
 const GROUPS: [&str; 2] = ["llm-d.ai", "inference.networking.x-k8s.io"];
 const VERSION: &str = "v1alpha1";
 const KIND: &str = "EndpointPickerConfig";
 
-/// What has no counterpart.
+/// The parts without a counterpart.
 #[derive(Debug, Default)]
 pub(super) struct Remarks(Vec<Remark>);
 
@@ -63,13 +63,13 @@ fn check_kind(fields: &mut Fields<'_>) -> Result<(), ConfigError> {
     if kind == KIND { Ok(()) } else { Err(part.error(format_args!("is `{}`: set `{KIND}`", Shown(kind)))) }
 }
 
-/// Whether requests may wait, which is the only gate with a counterpart.
+/// Whether flow control is enabled, which is the only gate with a counterpart.
 fn read_feature_gates(fields: &mut Fields<'_>, remarks: &mut Remarks) -> Result<bool, ConfigError> {
     let mut flow_control = false;
     for part in fields.list("featureGates", MAX_PLUGINS)? {
         let text = part.text()?;
         let (name, value) = text.split_once('=').map_or((text, None), |(name, value)| (name, Some(value)));
-        // As Go reads booleans, in any case.
+        // As Go parses booleans, but case-insensitive.
         let enabled = match value.map(|value| value.trim().to_ascii_lowercase()).as_deref() {
             None | Some("true" | "t" | "1") => true,
             Some("false" | "f" | "0") => false,
@@ -101,7 +101,7 @@ fn read_parsers(fields: &mut Fields<'_>, plugins: &Plugins) -> Result<Vec<Parser
     for mut reference in references {
         let (part, name) = reference.required_text("pluginRef")?;
         let declared = plugins.find(name);
-        // Parsers may be named without being declared.
+        // Parsers may be used without a declaration.
         let parser = match declared.map(|plugin| &plugin.instance) {
             Some(Instance::Parser(parser)) => Some(*parser),
             Some(Instance::Without(_)) => None,

@@ -9,15 +9,15 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// The greatest weight: the sum of as many scores as there may be is a number.
+/// The maximum weight. With it, the sum of the maximum number of scores is still finite.
 const MAX_WEIGHT: f64 = 1e12;
 
-/// Which profiles run.
+/// The profiles that run.
 #[derive(Debug)]
 pub(super) enum Handler {
     /// The only one.
     Single,
-    /// Those of the stages.
+    /// One per stage.
     Disaggregated(Stages),
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Stages {
     decider: Option<Reference>,
 }
 
-/// The name of a plugin, and where it is.
+/// The name of a plugin and its position.
 #[derive(Debug)]
 struct Reference {
     name: String,
@@ -86,7 +86,7 @@ fn read_stages(parameters: &mut Fields<'_>, context: &mut Context<'_, '_>) -> Re
                 );
             }
         };
-    // Both forms of the fields, of which a configuration may have only one.
+    // There are two forms of the fields; a configuration may use only one.
     let (decode, prefill, decider, encode_decider);
     if is_old {
         decode = parameters.text("decodeProfile")?;
@@ -117,11 +117,11 @@ fn read_stages(parameters: &mut Fields<'_>, context: &mut Context<'_, '_>) -> Re
     Ok(Stages { decode: decode.unwrap_or("decode").to_owned(), prefill: prefill.unwrap_or("prefill").to_owned(), prefill_first, decider })
 }
 
-/// The old `pd-profile-handler`.
+/// The old plugin `pd-profile-handler`.
 fn read_old_stages(parameters: &mut Fields<'_>, context: &mut Context<'_, '_>) -> Result<Stages, ConfigError> {
     let decode = parameters.text("decodeProfile")?.unwrap_or("decode").to_owned();
     let prefill = parameters.text("prefillProfile")?.unwrap_or("prefill").to_owned();
-    // Upstream ignores both, too.
+    // Upstream also ignores both.
     parameters.text("prefixPluginType")?;
     parameters.text("prefixPluginName")?;
     context.prefix_producer =
@@ -208,7 +208,7 @@ fn read_reference<'p>(part: Part<'_>, plugins: &'p Plugins) -> Result<Resolved<'
     Ok(Resolved { place, path, plugin, weight })
 }
 
-/// Without profiles there is one of all filters, scorers and pickers.
+/// Without profiles, there is one with all filters, scorers and pickers.
 fn default_profile(plugins: &Plugins) -> Declared<'_> {
     let takes_part = |plugin: &&Plugin| match &plugin.instance {
         Instance::Filter(_)
@@ -241,7 +241,7 @@ fn disaggregated(
     remarks: &mut Remarks,
 ) -> Result<Profiles, ConfigError> {
     let decider = match &stages.decider {
-        // Which is first shows only to plugins without counterpart, but then no decider is asked.
+        // The order matters only to plugins without a counterpart, except that no decider is asked if prefill is first.
         None => stages.prefill_first.then_some(Decider::Always),
         Some(reference) => match plugins.find(&reference.name).map(|plugin| &plugin.instance) {
             Some(Instance::Decider(decider)) => Some(*decider),
@@ -304,7 +304,7 @@ impl Declared<'_> {
                 }
                 Instance::Picker(found) => picker = Some(*found),
                 Instance::LostFilter | Instance::Without(Without::Filter | Without::Unknown) => return Err(reference.refuse()),
-                // The plugin has a remark.
+                // The plugin already has a remark.
                 Instance::LostScorer | Instance::Without(_) => is_scorer = true,
                 _ => remarks.add(reference.place, reference.subject(), "it has no effect in a profile: remove it there"),
             }
@@ -336,7 +336,7 @@ impl Resolved<'_> {
         format!("{} {}", self.path, Shown(&self.plugin.name))
     }
 
-    /// A filter that isn't applied would let requests go where it allows none.
+    /// If a filter weren't applied, requests could go to endpoints that it forbids.
     fn refuse(&self) -> ConfigError {
         let what = if matches!(self.plugin.instance, Instance::Without(Without::Unknown)) {
             "is of an unknown type and may be a filter"

@@ -1,4 +1,4 @@
-//! The parameters of sessions.
+//! The parameters of session affinity.
 
 use super::{
     ConfigError, MAX_PLUGINS, ScorerKind, SessionAffinity, SessionBinding, SessionSource,
@@ -7,12 +7,12 @@ use super::{
 };
 use std::time::Duration;
 
-/// The header by which sessions come back, unless a configuration has another.
+/// The default header with a session.
 pub const SESSION_HEADER: &str = "x-session-token";
 const DEFAULT_IDENTIFIER_HEADER: &str = "x-session-id";
 const DEFAULT_TTL_SECONDS: f64 = 300.0;
 
-/// Nobody's session lasts longer, and no time that is this far overflows.
+/// The maximum duration of a session. Times this far in the future don't overflow.
 const MAX_TTL_SECONDS: f64 = 3e9;
 
 /// `session-id-producer`.
@@ -58,7 +58,7 @@ fn token(mut config: Fields<'_>) -> Result<SessionBinding, ConfigError> {
     Ok(SessionBinding::Token { header: name })
 }
 
-/// The identifier's sources; none if none has a counterpart.
+/// The identifier's sources; none if none of them has a counterpart.
 fn read_identifier(config: Option<Part<'_>>, context: &mut Context<'_, '_>) -> Result<Option<SessionBinding>, ConfigError> {
     let mut sources = Vec::new();
     let mut has_sources = false;
@@ -71,7 +71,7 @@ fn read_identifier(config: Option<Part<'_>>, context: &mut Context<'_, '_>) -> R
         }
         let ttl = config.number_within("evictionTtlSeconds", 0.0, MAX_TTL_SECONDS)?;
         seconds = ttl.filter(|ttl| *ttl > 0.0).unwrap_or(DEFAULT_TTL_SECONDS);
-        // How often bindings are looked through shows nowhere.
+        // The interval between sweeps has no visible effect.
         config.number_within("evictionSweepSeconds", 0.0, MAX_TTL_SECONDS)?;
         config.finish()?;
     }
@@ -110,7 +110,7 @@ fn read_source(part: Part<'_>, context: &mut Context<'_, '_>) -> Result<Option<S
     }
 }
 
-/// Names of headers are compared in lower case.
+/// Header names are compared in lower case.
 fn header(name: &str) -> String {
     name.trim().to_ascii_lowercase()
 }

@@ -1,4 +1,4 @@
-//! The settings beside profiles.
+//! The settings outside of profiles.
 
 use crate::{
     engine_metrics::Engine,
@@ -10,7 +10,7 @@ use crate::{
 };
 use std::time::Duration;
 
-/// Who reads requests.
+/// A parser of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Parser {
     /// `OpenAI`'s API (`openai-parser`).
@@ -30,10 +30,10 @@ pub enum Parser {
 }
 
 impl Parser {
-    /// Those of a configuration that names none.
+    /// The parsers of a configuration that specifies none.
     pub const DEFAULT: [Self; 4] = [Self::OpenAi, Self::Anthropic, Self::VllmHttp, Self::Passthrough];
 
-    /// The parser of a plugin type.
+    /// The parser with a plugin type.
     pub fn parse(plugin_type: &str) -> Option<Self> {
         Some(match plugin_type {
             "openai-parser" => Self::OpenAi,
@@ -48,31 +48,31 @@ impl Parser {
     }
 }
 
-/// How requests wait while the pool is saturated.
+/// The settings for queueing while the pool is saturated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FlowControl {
-    /// How much may wait, and who is next. Bands that name no policy are as upstream's: one flow, the oldest first.
+    /// The limits and the order. As upstream, a band without policies has one flow, oldest request first.
     pub settings: FlowSettings,
-    /// How long a request waits while the pool has endpoints; without it, any time.
+    /// How long a request is queued while the pool has endpoints; without it, there is no limit.
     pub request_ttl: Option<Duration>,
-    /// How long it waits while the pool has none; without it, any time.
+    /// How long it is queued while the pool has no endpoints; without it, there is no limit.
     pub no_endpoint_ttl: Option<Duration>,
-    /// Whether the header `x-llm-d-slo-ttft-ms` sets the deadline of a request in the queue, because a band orders by it
-    /// (`slo-deadline-ordering-policy`). Its TTL is the deadline otherwise.
+    /// Whether the header `x-llm-d-slo-ttft-ms` sets a request's deadline in the queue, because a band orders by it
+    /// (`slo-deadline-ordering-policy`). Otherwise, its TTL is the deadline.
     pub slo_deadlines: bool,
-    /// The saturation at which requests wait (`static-usage-limit-policy`).
+    /// The saturation at which requests are queued (`static-usage-limit-policy`).
     pub ceiling: f64,
 }
 
 impl FlowControl {
-    /// How long a request waits unless the configuration sets it.
+    /// The default time that a request is queued.
     pub const DEFAULT_TTL: Duration = Duration::from_mins(1);
 }
 
-/// How the metrics of endpoints are read.
+/// The settings for the metrics of endpoints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScrapeSettings {
-    /// Whether it is https.
+    /// Whether to use https.
     pub https: bool,
     /// The path.
     pub path: String,
@@ -80,15 +80,15 @@ pub struct ScrapeSettings {
     pub port: Option<u16>,
     /// Whether the certificate of an endpoint is verified.
     pub verify: bool,
-    /// A file with the CAs by which it is verified; without it, the system's.
+    /// A file with the CAs to verify it; by default, the system's.
     pub ca_file: Option<String>,
-    /// Files with the certificate and the key that are presented to endpoints.
+    /// The files of the client certificate and its key.
     pub client_files: Option<(String, String)>,
     /// The time between two requests to an endpoint.
     pub interval: Duration,
-    /// After what time without a report an endpoint counts as full.
+    /// The time without a report after which an endpoint is full.
     pub staleness: Duration,
-    /// The label of pods with their engine; without it, `llm-d.ai/engine-type` and its old name.
+    /// The label with a pod's engine; by default, `llm-d.ai/engine-type` and its old name.
     pub engine_label: Option<String>,
     /// The engine of pods without the label.
     pub default_engine: Engine,
@@ -111,16 +111,16 @@ impl Default for ScrapeSettings {
     }
 }
 
-/// How prefixes are remembered.
+/// The settings for remembered prefixes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrefixSettings {
-    /// Whether what an engine reports replaces `block_tokens` and `capacity`.
+    /// Whether values that an engine reports replace `block_tokens` and `capacity`.
     pub auto_tune: bool,
     /// The tokens of a block, at least `MIN_BLOCK_TOKENS`.
     pub block_tokens: u32,
-    /// How many blocks of an endpoint are remembered.
+    /// The maximum number of remembered blocks per endpoint.
     pub capacity: usize,
-    /// How many tokens of a prompt count, at most `MAX_PROMPT_TOKENS`.
+    /// The maximum number of a prompt's tokens that are matched, at most `MAX_PROMPT_TOKENS`.
     pub max_tokens: u32,
 }
 
@@ -130,11 +130,11 @@ impl Default for PrefixSettings {
     }
 }
 
-/// How many tokens of output a request is expected to have.
+/// The expected output of a request, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OutputEstimate {
-    /// Per token of its prompt.
+    /// The output per token of the prompt.
     pub ratio: f64,
-    /// At most. What the request itself allows is a limit too.
+    /// The maximum. A limit in the request itself also applies.
     pub max_tokens: Option<u64>,
 }

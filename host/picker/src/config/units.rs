@@ -1,4 +1,4 @@
-//! Durations of Go and quantities of Kubernetes.
+//! Parses Go's durations and Kubernetes' quantities.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use std::time::Duration;
 const UNITS: [(&str, f64); 8] =
     [("ns", 1.0), ("us", 1e3), ("\u{b5}s", 1e3), ("\u{3bc}s", 1e3), ("ms", 1e6), ("s", 1e9), ("m", 6e10), ("h", 3.6e12)];
 
-/// A duration as Go writes it, such as `1m30s`. None of one that is negative.
+/// Parses a duration in Go's syntax, such as `1m30s`. None if it is invalid or negative.
 pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     if matches!(rest, "0" | "-0") {
@@ -32,7 +32,7 @@ pub(super) fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_nanos(nanoseconds.round() as u64))
 }
 
-/// The suffixes of a quantity: of ten and of two, each with its power.
+/// The suffixes of quantities, with their powers of ten and of two.
 const SUFFIXES: [(&str, u32, u32); 13] = [
     ("", 0, 0),
     ("k", 3, 0),
@@ -49,8 +49,8 @@ const SUFFIXES: [(&str, u32, u32); 13] = [
     ("Ei", 0, 60),
 ];
 
-/// A quantity as Kubernetes writes it, such as `1.5Gi`, in whole units, rounded up. None of one that is negative. What is more than fits is as
-/// much as fits.
+/// Parses a Kubernetes quantity, such as `1.5Gi`, in whole units, rounded up. None if it is invalid or negative. A larger value than `u64`
+/// becomes the maximum.
 pub(super) fn parse_quantity(text: &str) -> Option<u64> {
     let unsigned = text.strip_prefix('+').unwrap_or(text);
     let (number, suffix) = unsigned.split_at(unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len()));
@@ -69,7 +69,7 @@ pub(super) fn parse_quantity(text: &str) -> Option<u64> {
     };
     let scaled = digits.saturating_mul(1 << twos);
     let tens = tens - decimals;
-    // Beyond 10^38 there is no power, and nothing of a number that is divided by it.
+    // Beyond 10^38 the power overflows, and a number divided by it is practically 0.
     let power = u32::try_from(tens.unsigned_abs()).ok().and_then(|tens| 10_u128.checked_pow(tens)).unwrap_or(u128::MAX);
     let value = if tens >= 0 { scaled.saturating_mul(power) } else { scaled.div_ceil(power) };
     Some(u64::try_from(value).unwrap_or(u64::MAX))

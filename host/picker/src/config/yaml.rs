@@ -1,4 +1,4 @@
-//! YAML as a tree in which each part has its place.
+//! YAML as a tree in which each part has its position.
 
 use super::{ConfigError, Place};
 use serde::{
@@ -8,7 +8,7 @@ use serde::{
 use serde_saphyr::{Location, Spanned, UserMessageFormatter};
 use std::fmt;
 
-/// A value, and where it is.
+/// A value and its position.
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) value: Value,
@@ -26,15 +26,15 @@ pub(super) enum Value {
     Map(Vec<(Key, Node)>),
 }
 
-/// The name of a field, and where it is.
+/// The name of a field and its position.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) name: String,
     pub(super) place: Place,
 }
 
-/// Reads a text of one document. Aliases stand for no more than `max_nodes` and `max_depth` allow, so that a few lines can't use any amount of
-/// memory or stack.
+/// Parses a text with one document. `max_nodes` and `max_depth` also limit expanded aliases, so that a few lines can't use an unlimited
+/// amount of memory or stack.
 pub(super) fn parse(text: &str) -> Result<Node, ConfigError> {
     let options = serde_saphyr::options! {
         with_snippet: false,
@@ -48,14 +48,14 @@ pub(super) fn parse(text: &str) -> Result<Node, ConfigError> {
         .map_err(|error| ConfigError::Yaml { place: error.location().map(Place::from).unwrap_or_default(), message: message(&error) })
 }
 
-/// What is wrong with the text, without the place.
+/// The error message without the position.
 fn message(error: &serde_saphyr::Error) -> String {
     let rendered = error.without_snippet().render_with_formatter(&UserMessageFormatter);
     rendered.split_once(" at line ").map_or(rendered.as_str(), |(message, _)| message).replace('\n', " ")
 }
 
 impl Value {
-    /// What it is, for messages.
+    /// Its kind, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "null",

@@ -1,4 +1,4 @@
-//! The requests of one priority.
+//! The queued requests of one priority.
 
 use super::{BandSettings, Fairness, Order, Request, Ticket};
 use std::{
@@ -9,21 +9,21 @@ use std::{
 /// The number of a flow in its band.
 type FlowNumber = u64;
 
-/// Those that wait with one priority.
+/// The queued requests of one priority.
 #[derive(Debug)]
 pub(super) struct Band {
     fairness: Fairness,
     order: Order,
-    /// Where the work of the band is.
+    /// The start of the last dispatched request, in units of work.
     virtual_time: u64,
     numbers: HashMap<Arc<str>, FlowNumber>,
     flows: HashMap<FlowNumber, Flow>,
     next: FlowNumber,
-    /// Flows with requests: when the first of each starts, and since when it waits.
+    /// Flows with requests, by the start of their first request and the last time that they had a turn or arrived.
     ready: BTreeSet<(u64, Ticket, FlowNumber)>,
-    /// Flows without requests, which are remembered until the virtual time has passed what they have sent.
+    /// Flows without requests. They are remembered until the virtual time passes their finish.
     idle: BTreeSet<(u64, FlowNumber)>,
-    /// Flows by the number and by the bytes of their requests.
+    /// Flows by the number and by the size of their requests.
     by_requests: BTreeSet<(usize, FlowNumber)>,
     by_bytes: BTreeSet<(u64, FlowNumber)>,
     arrivals: BTreeSet<Ticket>,
@@ -33,13 +33,13 @@ pub(super) struct Band {
 #[derive(Debug)]
 struct Flow {
     name: Arc<str>,
-    /// When the work that it has sent is over.
+    /// The virtual time at which its dispatched work is done.
     finish: u64,
-    /// Its entry of `ready`.
+    /// Its key in `ready`.
     start: (u64, Ticket),
-    /// The next one first.
+    /// The requests, next one first.
     queue: BTreeSet<(u64, Ticket)>,
-    /// The sizes by arrival.
+    /// The sizes of the requests, by arrival.
     arrivals: BTreeMap<Ticket, u64>,
     bytes: u64,
 }
@@ -70,12 +70,12 @@ impl Band {
         self.bytes
     }
 
-    /// The newest first.
+    /// The requests, newest first.
     pub(super) fn newest(&self) -> impl Iterator<Item = Ticket> {
         self.arrivals.iter().rev().copied()
     }
 
-    /// The next one.
+    /// The next request.
     pub(super) fn first(&self) -> Option<Ticket> {
         let (_, _, number) = self.ready.first()?;
         self.flows.get(number)?.queue.first().map(|(_, ticket)| *ticket)
@@ -85,8 +85,8 @@ impl Band {
         let place = self.place(ticket, request);
         let number = self.number(request);
         self.unrank(number);
-        // A flow that has sent nothing lately starts behind what each of the others sends next. Otherwise a client with another flow for each
-        // request would always be before those that have had a turn.
+        // A flow that has sent nothing recently starts after the next request of every other flow. Otherwise, a client with a new flow for
+        // each request would always precede the flows that have had a turn.
         let behind = self.ready.last().map_or(self.virtual_time, |(start, ..)| *start).max(self.virtual_time);
         if let Some(flow) = self.flows.get_mut(&number) {
             if flow.queue.is_empty() {
@@ -104,7 +104,7 @@ impl Band {
         self.bytes += request.bytes;
     }
 
-    /// Takes it because it goes on: its work counts for its flow.
+    /// Removes a dispatched request and charges its work to its flow.
     pub(super) fn pop(&mut self, ticket: Ticket, request: &Request) {
         let work = match self.fairness {
             Fairness::None | Fairness::Requests => 1,
@@ -115,14 +115,14 @@ impl Band {
             self.virtual_time = flow.start.0;
             flow.finish = flow.start.0.saturating_add(work);
             self.ready.remove(&(flow.start.0, flow.start.1, number));
-            // Of two flows that start together, the one goes first that has sent nothing for longer.
+            // Of two flows with the same start, the one that has waited longer for a turn goes first.
             flow.start = (flow.finish, ticket);
             self.ready.insert((flow.start.0, flow.start.1, number));
         }
         self.remove(ticket, request);
     }
 
-    /// Takes it for another reason.
+    /// Removes a request that isn't dispatched.
     pub(super) fn remove(&mut self, ticket: Ticket, request: &Request) {
         let Some(number) = self.numbers.get(&self.flow_name(request)).copied() else { return };
         let place = self.place(ticket, request);
@@ -139,7 +139,8 @@ impl Band {
         self.rank(number);
         self.arrivals.remove(&ticket);
         self.bytes -= request.bytes;
-        // A new flow starts at the virtual time too, so there is nothing to remember of these, even if no request of the band ever goes on.
+        // Such a flow would start at the virtual time anyway, so it needn't be remembered. This also holds if the band never dispatches a
+        // request.
         while let Some((_, number)) = self.idle.first().copied().filter(|(finish, _)| *finish <= self.virtual_time) {
             self.forget(number);
         }
@@ -150,19 +151,19 @@ impl Band {
         self.flows.len()
     }
 
-    /// How many requests of this flow wait, and their bytes.
+    /// The number of queued requests of this flow, and their bytes.
     pub(super) fn share(&self, request: &Request) -> (usize, u64) {
         let flow = self.numbers.get(&self.flow_name(request)).and_then(|number| self.flows.get(number));
         flow.map_or((0, 0), |flow| (flow.queue.len(), flow.bytes))
     }
 
-    /// The flow with the most requests: how many, and those and their sizes, the newest first.
+    /// The flow with the most requests: their number, and the requests with their sizes, newest first.
     pub(super) fn longest(&self) -> Option<(usize, impl Iterator<Item = (Ticket, u64)>)> {
         let (requests, number) = self.by_requests.last()?;
         Some((*requests, self.newest_of(*number)))
     }
 
-    /// The flow with the most bytes, alike.
+    /// The same for the flow with the most bytes.
     pub(super) fn largest(&self) -> Option<(u64, impl Iterator<Item = (Ticket, u64)>)> {
         let (bytes, number) = self.by_bytes.last()?;
         Some((*bytes, self.newest_of(*number)))

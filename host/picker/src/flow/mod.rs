@@ -1,9 +1,9 @@
-//! Requests that wait until there is room for them, and the order in which they go on: strictly by priority, fairly between the flows of a
+//! Queues requests until there is capacity for them, and determines their order: strictly by priority, fairly between the flows of a
 //! priority, and within a flow by arrival, length or deadline.
 //!
-//! Fairness is start-time fair queueing. A band has a virtual time, which counts work and not seconds: when a request of a flow goes on, the
-//! flow's next one may go on once the virtual time has passed the work of the first. However many requests another flow has waiting, it gets
-//! on by one of them at a time. A flow that has sent nothing lately starts behind the turn that is under way.
+//! Fairness is start-time fair queueing. A band has a virtual time, which counts work, not seconds. After a request of a flow is
+//! dispatched, the flow's next one may follow once the virtual time has passed the work of the first. Even a flow with many queued requests
+//! therefore advances by one of them at a time. A flow that has sent nothing recently starts after the current turn.
 
 mod band;
 mod room;
@@ -18,16 +18,16 @@ use std::{
     sync::Arc,
 };
 
-/// How requests wait.
+/// The settings of the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FlowSettings {
-    /// How much may wait in all.
+    /// The limit for the whole queue.
     pub limit: Limit,
-    /// What applies to a priority of 0 or more that `bands` doesn't have.
+    /// The settings for a priority of 0 or more that isn't in `bands`.
     pub default_band: BandSettings,
     /// The same for a negative priority.
     pub default_negative_band: BandSettings,
-    /// What applies to a priority.
+    /// The settings by priority.
     pub bands: BTreeMap<i64, BandSettings>,
 }
 
@@ -45,104 +45,104 @@ impl Default for FlowSettings {
     }
 }
 
-/// How requests of one priority wait.
+/// The settings for one priority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BandSettings {
-    /// How much of them may wait.
+    /// The limit for its requests.
     pub limit: Limit,
-    /// Who is next among their flows.
+    /// The order of its flows.
     pub fairness: Fairness,
-    /// Who is next within a flow.
+    /// The order of requests within a flow.
     pub order: Order,
 }
 
 impl Default for BandSettings {
-    /// As upstream's, but fair between flows.
+    /// Upstream's defaults, but with fairness between flows.
     fn default() -> Self {
         Self { limit: Limit { requests: 5_000, bytes: 1_000_000_000 }, fairness: Fairness::Requests, order: Order::FirstCome }
     }
 }
 
-/// How much may wait.
+/// The limit for queued requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// How many requests.
+    /// The maximum number of requests.
     pub requests: usize,
-    /// How many bytes their bodies may have together.
+    /// The maximum total size of their bodies.
     pub bytes: u64,
 }
 
 impl Limit {
-    /// Any number.
+    /// No limit.
     pub const NONE: Self = Self { requests: usize::MAX, bytes: u64::MAX };
 }
 
-/// Who is next among the flows of a band.
+/// The order of flows in a band.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fairness {
-    /// Flows don't count: all requests of the band are one flow.
+    /// Ignores flows: all requests of the band are one flow.
     None,
-    /// Each flow in turn sends one request.
+    /// Each flow sends one request per turn.
     #[default]
     Requests,
-    /// Each flow in turn sends as much work, by the estimate of each request.
+    /// Each flow sends the same amount of estimated work per turn.
     Work,
 }
 
-/// Who is next within a flow. Of two that are equal the older one is.
+/// The order of requests within a flow. Of two equal requests, the older one is first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// The oldest.
+    /// The oldest first.
     #[default]
     FirstCome,
-    /// The one with the least work, by its estimate.
+    /// The one with the least estimated work first.
     Shortest,
-    /// The one whose deadline is first; one without a deadline is last.
+    /// The one with the earliest deadline first. Requests without a deadline are last.
     Deadline,
 }
 
-/// What a request is to the queue.
+/// A request, as the queue sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Higher ones go first.
+    /// The priority. Higher ones are first.
     pub priority: i64,
-    /// Whose it is.
+    /// The flow that it belongs to.
     pub flow: Arc<str>,
-    /// The size of what is held of it.
+    /// The size of its buffered data.
     pub bytes: u64,
-    /// How much work it is, such as tokens; 0 counts as 1.
+    /// The amount of work, such as tokens; 0 is treated as 1.
     pub work: u64,
-    /// Until when it waits, by the caller's clock. It isn't given a place afterwards.
+    /// The deadline in the queue, by the caller's clock. After it, the request isn't dispatched.
     pub deadline: Option<u64>,
 }
 
-/// A place in the queue. Later requests have greater ones.
+/// The number of a queued request. Later requests have higher numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
-/// What became of a request.
+/// The result of queueing a request.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Enqueued<T> {
-    /// It waits. The others had to make room for it, and are to be answered.
+    /// The request is queued. The caller must respond to the evicted requests.
     Waiting(Ticket, Vec<T>),
-    /// It is to be answered.
+    /// The request isn't queued. The caller must respond to it.
     Refused(T, Refusal),
 }
 
-/// Why there is no room for a request.
+/// Why a request isn't queued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// As much waits in its band as may.
+    /// Its band is full.
     BandFull,
-    /// As much waits as may, and nothing less important.
+    /// The queue is full, and it has no less important request to evict.
     QueueFull,
 }
 
-/// The requests that wait, each with what belongs to it.
+/// The queued requests, each with a value.
 #[derive(Debug)]
 pub struct FlowQueue<T> {
     settings: FlowSettings,
-    /// The most important first.
+    /// The highest priority first.
     bands: BTreeMap<Reverse<i64>, Band>,
     entries: HashMap<Ticket, Entry<T>>,
     deadlines: BTreeSet<(u64, Ticket)>,
@@ -157,12 +157,12 @@ struct Entry<T> {
 }
 
 impl<T> FlowQueue<T> {
-    /// An empty one.
+    /// An empty queue.
     pub fn new(settings: FlowSettings) -> Self {
         Self { settings, bands: BTreeMap::new(), entries: HashMap::new(), deadlines: BTreeSet::new(), bytes: 0, next: 0 }
     }
 
-    /// Changes how requests wait. Those that wait already stay, even if they are more than may wait now; flows begin anew.
+    /// Changes the settings. Queued requests stay, even beyond a new limit. The fairness between flows starts from scratch.
     pub fn set_settings(&mut self, settings: FlowSettings) {
         if settings == self.settings {
             return;
@@ -178,7 +178,7 @@ impl<T> FlowQueue<T> {
         }
     }
 
-    /// Gives a request a place, if there is room.
+    /// Queues a request, if there is room.
     pub fn push(&mut self, request: Request, value: T) -> Enqueued<T> {
         let victims = match self.room_for(&request) {
             Ok(victims) => victims,
@@ -194,19 +194,19 @@ impl<T> FlowQueue<T> {
         Enqueued::Waiting(ticket, evicted)
     }
 
-    /// Takes the next request, if the most important of those that wait may go on. Less important ones don't overtake it.
+    /// Dispatches the next request, if `may_go_on` accepts the highest priority in the queue. Lower priorities don't overtake it.
     pub fn pop(&mut self, may_go_on: impl FnOnce(i64) -> bool) -> Option<(Request, T)> {
         let (Reverse(priority), band) = self.bands.first_key_value()?;
         let ticket = band.first().filter(|_| may_go_on(*priority))?;
         self.take(ticket, Band::pop)
     }
 
-    /// Takes a request whose client has gone.
+    /// Removes a request whose client has disconnected.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<T> {
         self.take(ticket, Band::remove).map(|(_, value)| value)
     }
 
-    /// Takes those whose deadline has come.
+    /// Removes the requests whose deadline has passed.
     pub fn expire(&mut self, now: u64) -> Vec<T> {
         let mut expired = Vec::new();
         while let Some((_, ticket)) = self.deadlines.first().copied().filter(|(deadline, _)| *deadline <= now) {
@@ -215,32 +215,32 @@ impl<T> FlowQueue<T> {
         expired
     }
 
-    /// When the next deadline is.
+    /// The next deadline.
     pub fn next_deadline(&self) -> Option<u64> {
         self.deadlines.first().map(|(deadline, _)| *deadline)
     }
 
-    /// Takes all, the next first.
+    /// Removes all requests, in their order.
     pub fn drain(&mut self) -> Vec<(Request, T)> {
         std::iter::from_fn(|| self.pop(|_| true)).collect()
     }
 
-    /// How many requests wait.
+    /// The number of queued requests.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether none waits.
+    /// Whether the queue is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The bytes of those that wait.
+    /// The bytes of the queued requests.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The priorities of those that wait, the highest first, with the number and the bytes of each.
+    /// The priorities of the queued requests, highest first, with the number and the bytes of each.
     pub fn bands(&self) -> impl Iterator<Item = (i64, usize, u64)> {
         self.bands.iter().map(|(Reverse(priority), band)| (*priority, band.len(), band.bytes()))
     }
@@ -251,7 +251,7 @@ impl<T> FlowQueue<T> {
         if let Some(band) = self.bands.get_mut(&key) {
             from(band, ticket, &request);
             if band.len() == 0 {
-                // Nobody waits whom a flow's past could be unfair to.
+                // No request is left to which a flow's history could be unfair.
                 self.bands.remove(&key);
             }
         }

@@ -1,9 +1,9 @@
-//! Who makes room for a request where as much waits as may.
+//! Chooses the requests that are evicted for a new one if a limit is reached.
 
 use super::{Band, FlowQueue, Limit, Refusal, Request, Ticket};
 use std::{cmp::Reverse, collections::BTreeSet};
 
-/// What is missing for a request.
+/// The missing room for a request.
 #[derive(Clone, Copy, Debug)]
 struct Lacking {
     requests: usize,
@@ -11,7 +11,7 @@ struct Lacking {
 }
 
 impl Lacking {
-    /// Never more than the request itself: where a limit has been lowered below what waits, one goes for each that comes.
+    /// At most the size of the request itself. If a limit has been lowered below the current length, each new request evicts one.
     fn new(limit: Limit, requests: usize, bytes: u64, request: &Request) -> Self {
         Self {
             requests: usize::from(requests >= limit.requests),
@@ -30,10 +30,11 @@ impl Lacking {
 }
 
 impl<T> FlowQueue<T> {
-    /// The requests that are evicted for this one.
+    /// The requests to evict for this one.
     ///
-    /// Within its band, a flow that has more waiting than its own gives its newest; so a flow that floods the band has its own requests
-    /// refused and evicted, and no others'. Of the whole queue, the least important band gives its newest first.
+    /// Within the band, a flow with more queued requests than the request's own flow loses its newest. A flow that floods the band
+    /// therefore only has its own requests refused and evicted. In the whole queue, the band with the lowest priority loses its newest
+    /// requests first.
     pub(super) fn room_for(&self, request: &Request) -> Result<BTreeSet<Ticket>, Refusal> {
         let mut victims = BTreeSet::new();
         let own = self.bands.get(&Reverse(request.priority));
@@ -71,7 +72,7 @@ impl<T> FlowQueue<T> {
     }
 }
 
-/// Takes the newest of the flow that has most, as long as it has more than the request's own flow would have.
+/// Evicts the newest requests of the largest flow, while it still has more than the request's own flow would have.
 fn take_from_flows(band: &Band, request: &Request, lacking: &mut Lacking, victims: &mut BTreeSet<Ticket>) {
     let (own_requests, own_bytes) = band.share(request);
     if lacking.requests > 0

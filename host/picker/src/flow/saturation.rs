@@ -1,29 +1,29 @@
-//! How full the endpoints of a pool are: at 1 and above no request goes on that can wait.
+//! The saturation of a pool. At 1 and above, requests that can wait are queued.
 
-/// What an endpoint has reported.
+/// The load of an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Requests that wait in its queue, if its report is recent.
+    /// The length of its queue, if its report is recent.
     pub waiting: Option<f64>,
-    /// The share of its KV cache that is in use, if its report is recent.
+    /// The used share of its KV cache, if its report is recent.
     pub kv_usage: Option<f64>,
-    /// Requests that this picker has sent there and whose answers haven't ended.
+    /// The requests that this picker has sent to it and whose responses haven't ended.
     pub in_flight: u64,
 }
 
-/// By what saturation is measured.
+/// The measure of saturation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Detector {
-    /// By what endpoints report. One that has reported nothing recently counts as full.
+    /// The endpoints' reports. An endpoint without a recent report is full.
     Utilization {
-        /// The length of a queue at which an endpoint is full.
+        /// The length of the queue at which an endpoint is full.
         queue_depth: f64,
-        /// The share of the KV cache at which it is.
+        /// The used share of the KV cache at which an endpoint is full.
         kv_usage: f64,
     },
-    /// By what this picker has in flight.
+    /// The requests that this picker has in flight.
     Concurrency {
-        /// How many requests an endpoint takes.
+        /// The number of requests at which an endpoint is full.
         max_in_flight: f64,
     },
 }
@@ -35,7 +35,7 @@ impl Default for Detector {
 }
 
 impl Detector {
-    /// How full these endpoints are together; a pool without any is full.
+    /// The average saturation of these endpoints. A pool without endpoints is full.
     pub fn saturation(self, endpoints: &[Load]) -> f64 {
         if endpoints.is_empty() {
             return 1.0;
@@ -45,17 +45,17 @@ impl Detector {
         self.demand(endpoints) / number
     }
 
-    /// How many endpoints would be just full by what these have. None is full by nothing.
+    /// The number of endpoints that this load would exactly fill.
     pub fn demand(self, endpoints: &[Load]) -> f64 {
         endpoints.iter().map(|load| self.part(load)).sum()
     }
 
-    /// How full an endpoint is.
+    /// The saturation of one endpoint.
     fn part(self, load: &Load) -> f64 {
         match self {
             Self::Utilization { queue_depth, kv_usage } => match (load.waiting, load.kv_usage) {
                 (None, None) => 1.0,
-                // Some engines report one of them only.
+                // Some engines report only one of them.
                 (waiting, usage) => share(waiting.unwrap_or(0.0), queue_depth).max(share(usage.unwrap_or(0.0), kv_usage)),
             },
             #[allow(clippy::cast_precision_loss)] // Far below 2^52.
@@ -63,7 +63,7 @@ impl Detector {
         }
     }
 
-    /// How much one more request adds to the saturation of so many endpoints.
+    /// The saturation that one more request adds to this number of endpoints.
     #[allow(clippy::cast_precision_loss)] // Far below 2^52.
     pub fn one_more(self, endpoints: usize) -> f64 {
         let limit = match self {
@@ -74,7 +74,7 @@ impl Detector {
     }
 }
 
-/// A limit of 0 is reached by anything.
+/// With a limit of 0, any value is full.
 fn share(value: f64, limit: f64) -> f64 {
     if limit > 0.0 { (value / limit).max(0.0) } else { 1.0 }
 }

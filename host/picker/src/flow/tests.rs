@@ -13,7 +13,7 @@ fn unlimited(fairness: Fairness, order: Order) -> FlowSettings {
     settings(Limit::NONE, BandSettings { limit: Limit::NONE, fairness, order })
 }
 
-/// Puts one in for which there is room without anybody's going.
+/// Queues a request for which there is room without an eviction.
 fn put<T: std::fmt::Debug>(queue: &mut FlowQueue<T>, request: Request, value: T) -> Ticket {
     match queue.push(request, value) {
         Enqueued::Waiting(ticket, evicted) if evicted.is_empty() => ticket,
@@ -33,7 +33,7 @@ fn priority_10_goes_before_0_and_0_before_minus_10_whenever_they_come() {
         for priority in [-10, 0, 10] {
             put(&mut queue, request(priority, "a"), (priority, round));
         }
-        // Half as many go on as come.
+        // Half of the arriving requests are dispatched.
         gone.extend(queue.pop(|_| true).map(|(request, _)| request.priority));
     }
     assert_eq!(gone, [10; 100]);
@@ -51,7 +51,7 @@ fn nobody_overtakes_the_most_important_that_may_not_go_on() {
     assert_eq!(queue.pop(|priority| priority < 5).unwrap().1, "less");
 }
 
-/// What went on of each flow while all of them had requests waiting.
+/// The requests and the work that each flow dispatched while all flows had queued requests.
 fn shares(fairness: Fairness, work: impl Fn(usize, u64) -> u64) -> Vec<(usize, u64)> {
     const FLOWS: usize = 7;
     const SENT: usize = 10_000;
@@ -60,7 +60,7 @@ fn shares(fairness: Fairness, work: impl Fn(usize, u64) -> u64) -> Vec<(usize, u
     let mut waiting = [0_u64; FLOWS];
     let mut number = 0;
     for _ in 0..SENT {
-        // Flow 0 floods, and each of the others sends less than the one before it, but always enough to have some waiting.
+        // Flow 0 floods. Each other flow sends less than the one before it, but always has some requests queued.
         for (flow, waiting) in waiting.iter_mut().enumerate() {
             let burst = if flow == 0 { 5 } else { u64::from(*waiting < 3 + flow as u64) };
             for _ in 0..burst {
@@ -95,7 +95,7 @@ fn by_work_flows_of_long_requests_send_fewer_of_them() {
     assert!(shares[0].0 > 3 * shares[6].0, "{shares:?}");
 }
 
-/// The places in the order at which the requests of flows `b` and `c` go on, which come while `a` has so many waiting.
+/// The positions at which the requests of flows `b` and `c` are dispatched, while `flood` requests of `a` are queued.
 fn places_beside(flood: usize) -> Vec<(usize, &'static str, usize)> {
     let mut queue = FlowQueue::new(unlimited(Fairness::Requests, Order::FirstCome));
     for number in 0..flood {
@@ -122,7 +122,7 @@ fn a_flood_in_one_flow_moves_no_other_flow_s_request_from_its_place() {
     let beside_few = places_beside(1_000);
     assert!(beside_few.len() > 150);
     assert_eq!(places_beside(100_000), beside_few);
-    // One that comes to a flow without others waits for the turn that is under way, and for one request of each other flow.
+    // A request of an idle flow waits for the current turn and for one request of each other flow.
     assert!(beside_few.iter().filter(|(_, flow, _)| *flow == "b").all(|(place, _, came)| place - came <= 3), "{beside_few:?}");
 }
 
@@ -133,13 +133,13 @@ fn a_client_with_another_flow_for_each_request_keeps_nobody_from_a_turn() {
         (0..100).for_each(|_| _ = put(&mut queue, Request { work: 1_000, ..request(0, "steady") }, "steady"));
         let mut steady = 0;
         for number in 0..100 {
-            // Two come for each that goes on.
+            // Two arrive per dispatched request.
             for half in 0..2 {
                 put(&mut queue, Request { work: 1_000, ..request(0, &format!("{number}-{half}")) }, "new");
             }
             steady += usize::from(queue.pop(|_| true).unwrap().1 == "steady");
         }
-        // A turn is as long as those that wait at its beginning: 1, 3, 9, 27.
+        // A turn is as long as the queue at its start: 1, 3, 9, 27.
         assert!(steady >= 4, "{fairness:?}: {steady}");
     }
 }
@@ -213,7 +213,7 @@ fn a_flow_that_fills_a_band_has_its_own_requests_refused_and_evicted() {
     for (number, evicted) in [(100, 9), (101, 8), (102, 7), (103, 6)] {
         assert!(matches!(queue.push(request(0, "other"), number), Enqueued::Waiting(_, gone) if gone == [evicted]), "{number}");
     }
-    // Both have nearly as many now.
+    // Now both have almost the same number.
     assert!(matches!(queue.push(request(0, "other"), 104), Enqueued::Waiting(_, gone) if gone == [5]));
     assert_eq!(queue.push(request(0, "other"), 105), Enqueued::Refused(105, Refusal::BandFull));
     assert_eq!(queue.push(request(0, "flood"), 11), Enqueued::Refused(11, Refusal::BandFull));
@@ -317,7 +317,7 @@ proptest! {
     fn each_request_leaves_once_and_limits_and_priorities_hold(initial in some_settings(), actions in vec(an_action(), 0..200)) {
         let mut queue = FlowQueue::new(initial.clone());
         let mut settings = initial;
-        // Those that should wait, in the order in which they came.
+        // The requests that should be queued, in order of arrival.
         let mut waiting: BTreeMap<usize, (Ticket, Request)> = BTreeMap::new();
         for (number, action) in actions.into_iter().enumerate() {
             let before = (queue.len(), queue.bytes());

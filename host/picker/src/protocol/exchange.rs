@@ -7,10 +7,10 @@ use super::{
 };
 use bytes::Bytes;
 
-/// What an exchange may take.
+/// The limits of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How many bytes the body of a request may have: it is held until the request goes on.
+    /// The maximum size of a request's body, in bytes. The body is buffered until the request is sent on.
     pub max_body: usize,
 }
 
@@ -20,53 +20,53 @@ impl Default for Limits {
     }
 }
 
-/// Shorter chunks are copied together: each that is kept takes memory beside its bytes, and clients may send a body byte by byte.
+/// Shorter chunks are joined: each chunk takes memory in addition to its bytes, and a client may send a body byte by byte.
 const MIN_PIECE: usize = 1024;
 
-/// What follows from a message.
+/// The next step after a message.
 #[derive(Debug, PartialEq)]
 pub enum Step {
-    /// Nothing yet.
+    /// Nothing to do yet.
     Wait,
-    /// The request is here: the caller calls [`Exchange::place`] or [`Exchange::refuse`], now or later.
+    /// The request is complete. The caller calls [`Exchange::place`] or [`Exchange::refuse`], now or later.
     Pick,
-    /// The response has begun: its head is known. The caller calls [`Exchange::accept_response`].
+    /// The response has begun, and its headers are known. The caller calls [`Exchange::accept_response`].
     Response,
-    /// The caller passes on this chunk of the response, or what is to be sent in its place, by [`Exchange::pass_on`].
+    /// The caller sends this chunk of the response, or a replacement, with [`Exchange::pass_on`].
     Chunk(HttpBody),
-    /// The response ends by trailers. The caller passes on what it has held back of the body by [`Exchange::pass_on_trailers`].
+    /// Trailers end the response. The caller sends the rest of the body with [`Exchange::pass_on_trailers`].
     Trailers,
-    /// These messages are sent.
+    /// Send these messages.
     Send(Vec<ProcessingResponse>),
-    /// These messages are sent, and the exchange is over.
+    /// Send these messages. The exchange is over.
     End(Vec<ProcessingResponse>),
 }
 
-/// Where the request is.
+/// The phase of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Its headers haven't come.
+    /// The headers haven't arrived.
     Headers,
-    /// More of it comes.
+    /// More of the body will arrive.
     Body,
-    /// It is whole, and waits for the caller.
+    /// The request is complete and waits for the caller.
     Whole,
-    /// It went on, or was answered.
+    /// The request was sent on or refused.
     Gone,
 }
 
-/// Where the response is.
+/// The phase of the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponsePhase {
-    /// Nothing of it has come.
+    /// Nothing has arrived.
     Headers,
-    /// More of it comes. A proxy may leave out the headers.
+    /// More of the body will arrive. A proxy may omit the headers.
     Body,
-    /// It is whole.
+    /// The response is complete.
     Ended,
 }
 
-/// How a request ends.
+/// The last part of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EndsWith {
     Headers,
@@ -74,7 +74,7 @@ enum EndsWith {
     Trailers,
 }
 
-/// One exchange.
+/// The exchange about one request.
 #[derive(Debug)]
 pub struct Exchange {
     limits: Limits,
@@ -83,7 +83,7 @@ pub struct Exchange {
     is_silent: bool,
     request: RequestHead,
     body: Vec<Bytes>,
-    /// The short chunks behind these.
+    /// The short chunks after these.
     short: Vec<u8>,
     body_len: usize,
     response: ResponseHead,
@@ -91,7 +91,7 @@ pub struct Exchange {
 }
 
 impl Exchange {
-    /// One that has received nothing.
+    /// An exchange without messages.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -107,32 +107,32 @@ impl Exchange {
         }
     }
 
-    /// What the headers of the request say.
+    /// The data from the request's headers.
     pub fn request(&self) -> &RequestHead {
         &self.request
     }
 
-    /// The body of the request in pieces, once it is whole. Once the request has gone on, it is empty.
+    /// The body of the request in pieces, once it is complete. It is empty after the request is sent on.
     pub fn body(&self) -> &[Bytes] {
         &self.body
     }
 
-    /// Its length.
+    /// The length of the request's body.
     pub fn body_len(&self) -> usize {
         self.body_len
     }
 
-    /// What the headers of the response say.
+    /// The data from the response's headers.
     pub fn response(&self) -> &ResponseHead {
         &self.response
     }
 
-    /// Whether the proxy takes no answers: it only lets others watch.
+    /// Whether the proxy accepts no responses (observability mode).
     pub fn is_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Takes a message.
+    /// Processes a message.
     pub fn receive(&mut self, message: ProcessingRequest) -> Step {
         self.is_silent |= message.observability_mode;
         let metadata = message.metadata_context.as_ref();
@@ -163,7 +163,7 @@ impl Exchange {
                 self.go_on(true);
                 Step::Trailers
             }
-            // What comes at another time is nothing that the protocol has: the proxy may be newer than this.
+            // Not part of the protocol at this point. The proxy may be newer than this code.
             _ => Step::Wait,
         };
         if self.phase != Phase::Gone
@@ -174,7 +174,7 @@ impl Exchange {
         step
     }
 
-    /// Notes that a part of the response has come. If that was before the request had ended, nothing of the request is sent any more.
+    /// Records that a part of the response has arrived. If the request is still incomplete, the rest of it isn't sent.
     fn go_on(&mut self, is_last: bool) {
         self.leave();
         self.response_phase = if is_last { ResponsePhase::Ended } else { ResponsePhase::Body };
@@ -214,7 +214,7 @@ impl Exchange {
         if body.end_of_stream { self.whole(EndsWith::Body) } else { Step::Wait }
     }
 
-    /// Makes a piece of the short chunks.
+    /// Joins the short chunks to one piece.
     fn join_short(&mut self) {
         if !self.short.is_empty() {
             self.body.push(std::mem::take(&mut self.short).into());
@@ -228,7 +228,7 @@ impl Exchange {
         Step::Pick
     }
 
-    /// Lets the request go on.
+    /// Sends the request on.
     pub fn place(&mut self, mut placement: Placement) -> Vec<ProcessingResponse> {
         if self.phase != Phase::Whole {
             return Vec::new();
@@ -248,25 +248,25 @@ impl Exchange {
         self.unless_silent(messages)
     }
 
-    /// Answers the request. Nothing follows.
+    /// Responds to the request and ends the exchange.
     pub fn refuse(&mut self, refusal: &Refusal) -> Step {
         self.leave();
         self.end(vec![send::immediate(refusal)])
     }
 
-    /// Passes the headers of the response on, with these set.
+    /// Sends the headers of the response, with these headers set.
     pub fn accept_response(&mut self, headers: &[(String, String)]) -> Step {
         let messages = vec![send::response_headers(headers)];
         if self.response_phase == ResponsePhase::Ended { self.end(messages) } else { Step::Send(self.unless_silent(messages)) }
     }
 
-    /// Passes a chunk of the response on, in pieces. `is_last` says whether it is the last.
+    /// Sends a chunk of the response in pieces. `is_last` tells whether it is the last chunk.
     pub fn pass_on(&mut self, pieces: Vec<Bytes>, is_last: bool) -> Step {
         let messages = send::body(pieces, is_last, Part::ResponseBody);
         if is_last { self.end(messages) } else { Step::Send(self.unless_silent(messages)) }
     }
 
-    /// Passes the trailers of the response on, and before them the rest of the body.
+    /// Sends the rest of the response's body, and then its trailers.
     pub fn pass_on_trailers(&mut self, rest: Vec<Bytes>) -> Step {
         let mut messages = send::body(rest, false, Part::ResponseBody);
         messages.push(send::trailers(Part::ResponseTrailers));
@@ -288,7 +288,7 @@ impl Exchange {
     }
 }
 
-/// As the proxy's configuration names it.
+/// The name in the proxy's configuration.
 fn mode_name(mode: BodySendMode) -> &'static str {
     match mode {
         BodySendMode::None => "NONE",

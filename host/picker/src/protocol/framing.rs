@@ -1,24 +1,24 @@
-//! gRPC's framing: each message with a flag for compression and its length before it.
+//! gRPC's framing: before each message are a flag for compression and its length.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
 use std::collections::VecDeque;
 
-/// The flag and the length.
+/// The length of the flag and the length field.
 const PREFIX: usize = 5;
 
-/// Why a stream can't be read.
+/// Why a stream can't be parsed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FramingError {
-    /// A message is compressed, which wasn't agreed on.
+    /// A message is compressed, although no compression was negotiated.
     Compressed,
-    /// A message is longer than may be.
+    /// A message exceeds the limit.
     TooLong(u32),
-    /// The stream ends within a message.
+    /// The stream ends inside a message.
     Truncated,
 }
 
-/// Reads messages from chunks as they come. A message within one chunk isn't copied.
+/// Parses messages from chunks. A message within one chunk isn't copied.
 #[derive(Debug)]
 pub struct Framing {
     max_message: usize,
@@ -27,12 +27,12 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// Of messages with up to so many bytes.
+    /// Parses messages of at most `max_message` bytes.
     pub fn new(max_message: usize) -> Self {
         Self { max_message, chunks: VecDeque::new(), len: 0 }
     }
 
-    /// Takes a chunk.
+    /// Adds a chunk.
     pub fn push(&mut self, chunk: Bytes) {
         if !chunk.is_empty() {
             self.len += chunk.len();
@@ -40,7 +40,7 @@ impl Framing {
         }
     }
 
-    /// The next message, if it is whole.
+    /// The next message, if it is complete.
     pub fn next_message(&mut self) -> Result<Option<Bytes>, FramingError> {
         if self.len < PREFIX {
             return Ok(None);
@@ -63,12 +63,12 @@ impl Framing {
         Ok(Some(self.take(whole)))
     }
 
-    /// Takes it that the stream has ended.
+    /// Checks that the stream doesn't end inside a message.
     pub fn finish(&self) -> Result<(), FramingError> {
         if self.len == 0 { Ok(()) } else { Err(FramingError::Truncated) }
     }
 
-    /// The next bytes, of which there are enough.
+    /// The next bytes. There must be enough.
     fn take(&mut self, number: usize) -> Bytes {
         self.len -= number;
         let mut taken = BytesMut::new();
@@ -98,21 +98,21 @@ fn joined(mut taken: BytesMut, part: Bytes) -> Bytes {
     taken.freeze()
 }
 
-/// Messages as they are sent, one behind the other.
+/// Encodes messages one after the other.
 pub fn encode<'m, M: Message + 'm>(messages: impl IntoIterator<Item = &'m M>) -> Bytes {
     let mut bytes = BytesMut::new();
     for message in messages {
         let length = message.encoded_len();
         bytes.reserve(PREFIX + length);
         bytes.put_u8(0);
-        // A message of 4 GiB was refused before it came here.
+        // Messages of 4 GiB are refused before they get here.
         bytes.put_u32(u32::try_from(length).unwrap_or(u32::MAX));
         message.encode_raw(&mut bytes);
     }
     bytes.freeze()
 }
 
-/// Reads a message.
+/// Parses a message.
 pub fn decode<M: Message + Default>(bytes: impl Buf) -> Result<M, prost::DecodeError> {
     M::decode(bytes)
 }

@@ -1,4 +1,4 @@
-//! What the headers and the metadata of an exchange say.
+//! The data from the headers and the metadata of an exchange.
 
 use super::{
     LOAD_BALANCER, SERVED, SUBSET, SUBSET_HINT,
@@ -7,55 +7,55 @@ use super::{
 };
 use crate::config::SESSION_HEADER;
 
-/// What is known of a request before its body.
+/// The data about a request before its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestHead {
     /// The path with its query.
     pub path: String,
     /// The type of its body.
     pub content_type: Option<String>,
-    /// The InferenceObjective that it names.
+    /// The name of its InferenceObjective.
     pub objective: Option<String>,
-    /// Whose it is, for fairness.
+    /// Its flow, for fairness.
     pub fairness_id: Option<String>,
-    /// The model that it is to be sent to instead.
+    /// The model that replaces the requested one.
     pub model_rewrite: Option<String>,
-    /// Within how many milliseconds the first token is wanted.
+    /// The requested time to the first token, in milliseconds.
     pub ttft_ms: Option<u64>,
-    /// How many milliseconds a further token may take.
+    /// The requested time per further token, in milliseconds.
     pub tpot_ms: Option<u64>,
-    /// Its session, as the picker has handed it out.
+    /// Its session, as the picker has issued it.
     pub session: Option<String>,
-    /// What traces and logs call it.
+    /// Its identifier in traces and logs.
     pub request_id: Option<String>,
     /// The span that it belongs to.
     pub trace_parent: Option<TraceParent>,
-    /// What tracing systems have noted of that, if it is sampled.
+    /// The additional data of tracing systems for that span, if the trace is sampled.
     pub trace_state: Option<String>,
-    /// Whether it is to be refused rather than answered slowly.
+    /// Whether it should be refused instead of being served slowly.
     pub if_available: bool,
-    /// The endpoints that may be picked, as `ADDRESS:PORT` or `ADDRESS`; all if there are none given.
+    /// The allowed endpoints, as `ADDRESS:PORT` or `ADDRESS`; if absent, all are allowed.
     pub subset: Option<Vec<String>>,
 }
 
-/// What is known of a response before its body.
+/// The data about a response before its body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseHead {
     /// Its status.
     pub status: Option<u16>,
     /// The type of its body.
     pub content_type: Option<String>,
-    /// The endpoint that it came from.
+    /// The endpoint that served it.
     pub served: Option<String>,
 }
 
-/// How long a value may be that names something.
+/// The maximum length of a name, in bytes.
 pub(super) const MAX_NAME: usize = 512;
 
-/// How many endpoints a hint may have.
+/// The maximum number of endpoints in a hint.
 const MAX_SUBSET: usize = 4096;
 
-/// The value of a header that is text. Of several of one name, the first.
+/// The value of a header, if it is text. If a name occurs several times, the first.
 pub fn header<'h>(headers: &'h HeaderMap, name: &str) -> Option<&'h str> {
     headers.headers.iter().find(|header| header.key.eq_ignore_ascii_case(name)).and_then(text)
 }
@@ -72,7 +72,7 @@ fn text(header: &HeaderValue) -> Option<&str> {
     value.map(str::trim)
 }
 
-/// The value of a header under its newer or its older name. One that is too long to be a name counts as absent.
+/// The value of a header under its newer or its older name. A value that is too long for a name is ignored.
 fn name(headers: &HeaderMap, names: [&str; 2]) -> Option<String> {
     let value = names.into_iter().find_map(|name| header(headers, name).filter(|value| !value.is_empty()));
     value.filter(|value| value.len() <= MAX_NAME).map(str::to_owned)
@@ -99,7 +99,7 @@ impl RequestHead {
         }
     }
 
-    /// Takes the hint, which may come with any message.
+    /// Reads the hint, which may arrive with any message.
     pub(super) fn read_metadata(&mut self, metadata: &Metadata) {
         let hint = metadata.filter_metadata.get(SUBSET_HINT).and_then(|hint| hint.fields.get(SUBSET));
         let Some(kind) = hint.and_then(|hint| hint.kind.as_ref()) else { return };
@@ -109,7 +109,7 @@ impl RequestHead {
         };
         let texts = texts.into_iter().filter_map(|kind| if let Kind::Text(text) = kind { Some(text) } else { None });
         let endpoints = texts.flat_map(|text| text.split(',')).map(str::trim).filter(|one| !one.is_empty() && one.len() <= MAX_NAME);
-        // A hint without any endpoint means that none may be picked.
+        // A hint without endpoints means that none is allowed.
         self.subset = Some(endpoints.take(MAX_SUBSET).map(str::to_owned).collect());
     }
 }
@@ -128,7 +128,7 @@ impl ResponseHead {
         }
     }
 
-    /// Takes the endpoint that has answered.
+    /// Reads the endpoint that served the response.
     pub(super) fn read_metadata(&mut self, metadata: &Metadata) {
         let noted = |key: &str| metadata.filter_metadata.get(LOAD_BALANCER).and_then(|noted| noted.fields.get(key));
         if let Some(Kind::Text(served)) = noted(SERVED).and_then(|served| served.kind.as_ref()) {

@@ -1,14 +1,14 @@
-//! gRPC's protocol for the question whether a server is well (grpc.health.v1), without watches.
+//! gRPC's health checking protocol (grpc.health.v1), without watches.
 
-/// The question.
+/// The request.
 #[derive(Clone, PartialEq, Eq, Hash, prost::Message)]
 pub struct HealthCheckRequest {
-    /// What it is about; empty is the whole.
+    /// The name of the service; empty for the whole server.
     #[prost(string, tag = "1")]
     pub service: String,
 }
 
-/// The answer.
+/// The response.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct HealthCheckResponse {
     /// A [`ServingStatus`].
@@ -16,14 +16,14 @@ pub struct HealthCheckResponse {
     pub status: i32,
 }
 
-/// Whether something is well.
+/// The health of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum ServingStatus {
-    /// Nobody knows.
+    /// Unknown.
     Unknown = 0,
-    /// It is.
+    /// Healthy.
     Serving = 1,
-    /// It isn't.
+    /// Not healthy.
     NotServing = 2,
 }

@@ -1,85 +1,85 @@
-//! The messages of Envoy's external processing (envoy.service.ext_proc.v3), as far as they matter: what isn't here is skipped when it is read.
+//! The messages of Envoy's external processing (envoy.service.ext_proc.v3). Only the fields that we use are declared; others are skipped.
 
 #![allow(clippy::derive_partial_eq_without_eq)] // Generated comparisons.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// What the proxy sends.
+/// A message from the proxy.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ProcessingRequest {
-    /// What it is about.
+    /// The content.
     #[prost(oneof = "request::Part", tags = "2, 3, 4, 5, 6, 7")]
     pub part: Option<request::Part>,
-    /// What other filters have noted of the request.
+    /// Notes of other filters about the request.
     #[prost(message, optional, tag = "8")]
     pub metadata_context: Option<Metadata>,
-    /// Whether the proxy takes no answers.
+    /// Whether the proxy accepts no responses.
     #[prost(bool, tag = "10")]
     pub observability_mode: bool,
-    /// How bodies are sent. Only the first message has it, of newer proxies.
+    /// The modes of the bodies. Only newer proxies send it, and only in the first message.
     #[prost(message, optional, tag = "11")]
     pub protocol_config: Option<ProtocolConfiguration>,
 }
 
-/// The parts of what the proxy sends.
+/// The contents of a message from the proxy.
 pub mod request {
     use super::{HttpBody, HttpHeaders, HttpTrailers};
 
-    /// What a message is about.
+    /// The content of a message.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Part {
         /// The headers of the request.
         #[prost(message, tag = "2")]
         RequestHeaders(HttpHeaders),
-        /// Those of the response.
+        /// The headers of the response.
         #[prost(message, tag = "3")]
         ResponseHeaders(HttpHeaders),
         /// A chunk of the request's body.
         #[prost(message, tag = "4")]
         RequestBody(HttpBody),
-        /// One of the response's.
+        /// A chunk of the response's body.
         #[prost(message, tag = "5")]
         ResponseBody(HttpBody),
         /// The trailers of the request.
         #[prost(message, tag = "6")]
         RequestTrailers(HttpTrailers),
-        /// Those of the response.
+        /// The trailers of the response.
         #[prost(message, tag = "7")]
         ResponseTrailers(HttpTrailers),
     }
 }
 
-/// How the proxy sends bodies.
+/// The modes in which the proxy sends bodies.
 #[derive(Clone, Copy, PartialEq, prost::Message)]
 pub struct ProtocolConfiguration {
-    /// That of the request.
+    /// The mode of the request's body.
     #[prost(enumeration = "BodySendMode", tag = "1")]
     pub request_body_mode: i32,
-    /// That of the response.
+    /// The mode of the response's body.
     #[prost(enumeration = "BodySendMode", tag = "2")]
     pub response_body_mode: i32,
 }
 
-/// How a body is sent.
+/// The mode in which a body is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum BodySendMode {
     /// Not at all.
     None = 0,
-    /// A chunk after the answer to the one before.
+    /// In chunks, each after the response to the previous one.
     Streamed = 1,
     /// As a whole.
     Buffered = 2,
-    /// As a whole, or what fits into the proxy's buffer of it.
+    /// As a whole, or the part that fits into the proxy's buffer.
     BufferedPartial = 3,
-    /// In chunks, whatever is answered when.
+    /// In chunks, independent of responses.
     FullDuplexStreamed = 4,
     /// As gRPC messages.
     Grpc = 5,
 }
 
-/// Headers with their place in the message.
+/// Headers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HttpHeaders {
     /// The headers.
@@ -109,7 +109,7 @@ pub struct HttpTrailers {
     pub trailers: Option<HeaderMap>,
 }
 
-/// Headers in their order.
+/// An ordered list of headers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HeaderMap {
     /// The headers.
@@ -123,15 +123,15 @@ pub struct HeaderValue {
     /// The name, in lower case.
     #[prost(string, tag = "1")]
     pub key: String,
-    /// The value, of older proxies.
+    /// The value from older proxies.
     #[prost(string, tag = "2")]
     pub value: String,
-    /// The value, of newer ones.
+    /// The value from newer proxies.
     #[prost(bytes = "bytes", tag = "3")]
     pub raw_value: Bytes,
 }
 
-/// What filters have noted, by their names.
+/// Notes of filters, by filter name.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Metadata {
     /// The notes.
@@ -139,7 +139,7 @@ pub struct Metadata {
     pub filter_metadata: BTreeMap<String, Struct>,
 }
 
-/// An object of JSON.
+/// A JSON object.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Struct {
     /// Its fields.
@@ -147,15 +147,15 @@ pub struct Struct {
     pub fields: BTreeMap<String, Value>,
 }
 
-/// A value of JSON.
+/// A JSON value.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Value {
-    /// The value; none is null.
+    /// The value; absent for null.
     #[prost(oneof = "value::Kind", tags = "2, 3, 4, 5, 6")]
     pub kind: Option<value::Kind>,
 }
 
-/// The kinds of value.
+/// The kinds of values.
 pub mod value {
     use super::{ListValue, Struct};
 
@@ -168,7 +168,7 @@ pub mod value {
         /// A text.
         #[prost(string, tag = "3")]
         Text(String),
-        /// Whether something is so.
+        /// A boolean.
         #[prost(bool, tag = "4")]
         Bool(bool),
         /// An object.
@@ -180,7 +180,7 @@ pub mod value {
     }
 }
 
-/// A list of JSON.
+/// A JSON list.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ListValue {
     /// Its items.
@@ -188,121 +188,121 @@ pub struct ListValue {
     pub values: Vec<Value>,
 }
 
-/// What the proxy is answered.
+/// A message to the proxy.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ProcessingResponse {
-    /// What it is about.
+    /// The content.
     #[prost(oneof = "response::Part", tags = "1, 2, 3, 4, 5, 6, 7")]
     pub part: Option<response::Part>,
-    /// What other filters and the load balancer are to know.
+    /// Metadata for other filters and the load balancer.
     #[prost(message, optional, tag = "8")]
     pub dynamic_metadata: Option<Struct>,
 }
 
-/// The parts of what the proxy is answered.
+/// The contents of a message to the proxy.
 pub mod response {
     use super::{Answer, ImmediateResponse, TrailersResponse};
 
-    /// What a message is about.
+    /// The content of a message.
     #[derive(Clone, PartialEq, prost::Oneof)]
     pub enum Part {
         /// The headers of the request.
         #[prost(message, tag = "1")]
         RequestHeaders(Answer),
-        /// Those of the response.
+        /// The headers of the response.
         #[prost(message, tag = "2")]
         ResponseHeaders(Answer),
         /// A chunk of the request's body.
         #[prost(message, tag = "3")]
         RequestBody(Answer),
-        /// One of the response's.
+        /// A chunk of the response's body.
         #[prost(message, tag = "4")]
         ResponseBody(Answer),
         /// The trailers of the request.
         #[prost(message, tag = "5")]
         RequestTrailers(TrailersResponse),
-        /// Those of the response.
+        /// The trailers of the response.
         #[prost(message, tag = "6")]
         ResponseTrailers(TrailersResponse),
-        /// An answer to the client.
+        /// A response to the client.
         #[prost(message, tag = "7")]
         Immediate(ImmediateResponse),
     }
 }
 
-/// The answer to headers or to a chunk.
+/// The response to headers or to a chunk.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Answer {
-    /// What is changed.
+    /// The changes.
     #[prost(message, optional, tag = "1")]
     pub response: Option<CommonResponse>,
 }
 
-/// What is changed of headers or of a body.
+/// The changes of headers or of a body.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct CommonResponse {
-    /// Of headers.
+    /// The changes of headers.
     #[prost(message, optional, tag = "2")]
     pub header_mutation: Option<HeaderMutation>,
-    /// Of a body.
+    /// The changes of a body.
     #[prost(message, optional, tag = "3")]
     pub body_mutation: Option<BodyMutation>,
-    /// Whether the route is looked up again.
+    /// Whether the proxy recomputes the route.
     #[prost(bool, tag = "5")]
     pub clear_route_cache: bool,
 }
 
-/// What is changed of headers.
+/// The changes of headers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HeaderMutation {
-    /// Those that are set.
+    /// The headers to set.
     #[prost(message, repeated, tag = "1")]
     pub set_headers: Vec<HeaderValueOption>,
-    /// Those that are removed.
+    /// The headers to remove.
     #[prost(string, repeated, tag = "2")]
     pub remove_headers: Vec<String>,
 }
 
-/// A header that is set.
+/// A header to set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct HeaderValueOption {
     /// The header.
     #[prost(message, optional, tag = "1")]
     pub header: Option<HeaderValue>,
-    /// What becomes of one that is there.
+    /// How to treat an existing header.
     #[prost(enumeration = "AppendAction", tag = "3")]
     pub append_action: i32,
 }
 
-/// What becomes of a header that is there.
+/// How to treat an existing header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum AppendAction {
-    /// Both are there.
+    /// Keep it and add the new one.
     AppendIfExistsOrAdd = 0,
-    /// It stays.
+    /// Keep it.
     AddIfAbsent = 1,
-    /// It is replaced.
+    /// Replace it.
     OverwriteIfExistsOrAdd = 2,
 }
 
-/// What is changed of a body.
+/// The change of a body.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct BodyMutation {
-    /// The change. The other forms are for bodies that are sent otherwise.
+    /// The change. Other forms are for bodies that are sent in other modes.
     #[prost(message, optional, tag = "3")]
     pub streamed_response: Option<HttpBody>,
 }
 
-/// The answer to trailers.
+/// The response to trailers.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TrailersResponse {
-    /// What is changed.
+    /// The changes.
     #[prost(message, optional, tag = "1")]
     pub header_mutation: Option<HeaderMutation>,
 }
 
-/// An answer to the client, by which the exchange ends.
+/// A response to the client. It ends the exchange.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ImmediateResponse {
     /// Its status.
@@ -319,7 +319,7 @@ pub struct ImmediateResponse {
     pub details: String,
 }
 
-/// A status of HTTP.
+/// An HTTP status.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, prost::Message)]
 pub struct HttpStatus {
     /// Its code.

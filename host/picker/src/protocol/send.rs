@@ -1,4 +1,4 @@
-//! What the proxy is sent.
+//! The messages to the proxy.
 
 use super::{
     DESTINATION, LOAD_BALANCER, MAX_CHUNK,
@@ -9,18 +9,18 @@ use super::{
 };
 use bytes::Bytes;
 
-/// Where a request goes.
+/// The destination of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The endpoints as `ADDRESS:PORT`, the best first.
+    /// The endpoints as `ADDRESS:PORT`, best first.
     pub endpoints: Vec<String>,
     /// Headers to set on the request.
     pub headers: Vec<(String, String)>,
-    /// The body in pieces, if it isn't the one that came.
+    /// The body in pieces, if it replaces the received one.
     pub body: Option<Vec<Bytes>>,
 }
 
-/// The answer to a request that goes nowhere.
+/// The response to a request that isn't sent on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusal {
     /// Its status.
@@ -46,7 +46,7 @@ fn mutation(headers: &[(String, String)]) -> HeaderMutation {
     HeaderMutation { set_headers: headers.iter().map(|(name, value)| set(name, value)).collect(), remove_headers: Vec::new() }
 }
 
-/// The answer to the headers of a request that goes to these endpoints.
+/// The response to the headers of a request with this destination.
 pub(super) fn request_headers(placement: &Placement) -> ProcessingResponse {
     let destination = placement.endpoints.join(",");
     let mut mutation = mutation(&placement.headers);
@@ -60,14 +60,14 @@ pub(super) fn request_headers(placement: &Placement) -> ProcessingResponse {
     ProcessingResponse { part: Some(Part::RequestHeaders(Answer { response: Some(response) })), dynamic_metadata: Some(metadata) }
 }
 
-/// The answer to the headers of a response.
+/// The response to the headers of a response.
 pub(super) fn response_headers(headers: &[(String, String)]) -> ProcessingResponse {
     let mutation = (!headers.is_empty()).then(|| mutation(headers));
     let response = CommonResponse { header_mutation: mutation, ..CommonResponse::default() };
     message(Part::ResponseHeaders(Answer { response: Some(response) }))
 }
 
-/// A body in messages, the last of which ends the stream if it is to.
+/// A body in messages. The last one ends the stream if `end_of_stream` is set.
 pub(super) fn body(pieces: Vec<Bytes>, end_of_stream: bool, part: fn(Answer) -> Part) -> Vec<ProcessingResponse> {
     let mut chunks: Vec<Bytes> = Vec::new();
     for mut piece in pieces {
@@ -90,12 +90,12 @@ pub(super) fn body(pieces: Vec<Bytes>, end_of_stream: bool, part: fn(Answer) -> 
     chunks.into_iter().enumerate().map(answer).collect()
 }
 
-/// The answer to trailers, which stay as they are.
+/// The response to trailers, which stay unchanged.
 pub(super) fn trailers(part: fn(TrailersResponse) -> Part) -> ProcessingResponse {
     message(part(TrailersResponse { header_mutation: None }))
 }
 
-/// The answer to the client.
+/// The response to the client.
 pub(super) fn immediate(refusal: &Refusal) -> ProcessingResponse {
     message(Part::Immediate(ImmediateResponse {
         status: Some(HttpStatus { code: refusal.status.into() }),

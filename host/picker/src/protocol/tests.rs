@@ -50,7 +50,7 @@ fn placement() -> Placement {
     Placement { endpoints: vec!["10.0.0.1:8000".to_owned(), "10.0.0.2:8000".to_owned()], ..Placement::default() }
 }
 
-/// What a proxy has been sent of one direction: whether its headers, the body, whether that ended, whether trailers.
+/// The parts of one direction that a proxy has received: headers, body, the end of the body, trailers.
 #[derive(Debug, Default, PartialEq)]
 struct Sent {
     headers: bool,
@@ -59,14 +59,14 @@ struct Sent {
     trailers: bool,
 }
 
-/// A proxy, which fails on what it would reject.
+/// A proxy that fails on any message that it would reject.
 #[derive(Debug, Default)]
 struct Proxy {
     request: Sent,
     response: Sent,
     destination: Option<String>,
     immediate: Option<i32>,
-    /// It doesn't send the headers of responses.
+    /// Whether it doesn't send the headers of responses.
     skips_headers: bool,
 }
 
@@ -74,7 +74,7 @@ impl Proxy {
     fn take(&mut self, messages: Vec<ProcessingResponse>) {
         for message in messages {
             assert_eq!(self.immediate, None, "nothing follows an immediate response");
-            // As it is on the wire.
+            // Encoded and decoded as on the wire.
             let message = ProcessingResponse::decode(&*message.encode_to_vec()).unwrap();
             let metadata = message.dynamic_metadata;
             match message.part.unwrap() {
@@ -126,12 +126,12 @@ fn take_trailers(sent: &mut Sent, skips_headers: bool) {
     assert!((sent.headers || skips_headers) && !sent.ended && !std::mem::replace(&mut sent.trailers, true), "{sent:?}");
 }
 
-/// Sends messages, and picks when the whole request is here, or after so many messages more. Returns how often a pick was asked for.
+/// Sends messages. Picks once the request is complete, or `delay` messages later. Returns the number of picks that were requested.
 fn exchange(proxy: &mut Proxy, messages: Vec<ProcessingRequest>, delay: usize) -> usize {
     let mut exchange = Exchange::new(Limits::default());
     let (mut picks, mut due) = (0, None);
     for message in messages {
-        // As it is on the wire.
+        // Encoded and decoded as on the wire.
         let message = ProcessingRequest::decode(&*message.encode_to_vec()).unwrap();
         match exchange.receive(message) {
             Step::Wait => {}
@@ -164,7 +164,7 @@ fn exchange(proxy: &mut Proxy, messages: Vec<ProcessingRequest>, delay: usize) -
     picks
 }
 
-/// The forms that the messages of one direction may have, with the body and how it ends.
+/// All forms of the messages of one direction, with the body and how it ends.
 fn forms(
     begin: &[ProcessingRequest; 2],
     body: fn(HttpBody) -> From,
@@ -302,7 +302,7 @@ fn a_body_is_bounded_and_other_modes_are_refused_with_what_to_set() {
         }
         assert_eq!(proxy.immediate, code, "{mode:?}");
     }
-    // Without a body, any mode does; and where bodies aren't sent, the request goes on by its headers.
+    // Without a body, any mode is accepted. If bodies aren't sent, the headers are enough.
     let config = |mode: BodySendMode| Some(ProtocolConfiguration { request_body_mode: mode.into(), response_body_mode: 0 });
     for (mode, end) in [(BodySendMode::Buffered, true), (BodySendMode::None, false)] {
         let begin = ProcessingRequest { protocol_config: config(mode), ..request_headers(end) };
@@ -318,7 +318,7 @@ fn a_body_of_single_bytes_takes_no_more_memory_than_one_in_a_chunk() {
     for byte in &body {
         assert_eq!(exchange.receive(message(From::RequestBody(chunk(&[*byte], false)))), Step::Wait);
     }
-    // A long chunk isn't copied, and stays behind what came before it.
+    // A long chunk isn't copied, and stays after the earlier ones.
     let long = Bytes::from(vec![b'x'; 5_000]);
     exchange.receive(message(From::RequestBody(HttpBody { body: long.clone(), end_of_stream: false })));
     assert_eq!(exchange.receive(message(From::RequestBody(chunk(b"end", true)))), Step::Pick);
@@ -342,7 +342,7 @@ fn what_is_held_back_of_a_response_goes_before_its_trailers() {
     let Step::End(messages) = exchange.pass_on_trailers(vec![Bytes::from_static(b"}")]) else { panic!() };
     proxy.take(messages);
     assert_eq!(proxy.response, Sent { headers: true, body: b"{}".to_vec(), ended: false, trailers: true });
-    // What comes twice or too late is nothing.
+    // Messages that arrive twice or too late are ignored.
     for late in
         [response_headers(false), message(From::ResponseBody(chunk(b"x", true))), message(From::ResponseTrailers(HttpTrailers::default()))]
     {
@@ -445,7 +445,7 @@ fn any_message() -> impl Strategy<Value = ProcessingRequest> {
     })
 }
 
-/// A few of them by default, and many with `--full`.
+/// Few cases by default, many with `--full`.
 fn cases() -> ProptestConfig {
     ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 100_000 } else { 300 })
 }

@@ -1,34 +1,34 @@
-//! The span that a request belongs to, by W3C's Trace Context.
+//! The span of a request, as in W3C's Trace Context.
 
 use super::{head::MAX_NAME, messages::HeaderMap};
 use std::fmt;
 
-/// The header that names the span.
+/// The header with the span.
 pub const TRACE_PARENT: &str = "traceparent";
 
-/// The header with what tracing systems have noted of it.
+/// The header with additional data of tracing systems.
 const TRACE_STATE: &str = "tracestate";
 
-/// How long the fields are that each version has.
+/// The length of the fields that every version has.
 const FIELDS: usize = 55;
 
-/// A span, as `traceparent` names it. It takes no memory of its own, so that whoever makes no traces pays nothing for it.
+/// A span, as in `traceparent`. It needs no heap memory, so it costs nothing without tracing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
     /// The trace; not 0.
     pub trace_id: u128,
     /// The span; not 0.
     pub span_id: u64,
-    /// Whether its trace is sent to a collector.
+    /// Whether the trace is sampled.
     pub is_sampled: bool,
 }
 
 impl TraceParent {
-    /// Reads a header; none if it is malformed. What newer versions append is left out, as are flags other than that of sampling.
+    /// Parses a header; none if it is malformed. Ignores additional fields of newer versions, and all flags except that of sampling.
     fn parse(text: &str) -> Option<Self> {
         let (fields, rest) = text.split_at_checked(FIELDS)?;
         let mut fields = fields.split('-');
-        // Rust's own parser takes signs and capitals.
+        // Rust's own parser also accepts signs and capitals.
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
         let mut next = |length: usize| fields.next().filter(|field| field.len() == length && field.bytes().all(is_digit));
         let (version, trace_id, span_id, flags) = (next(2)?, next(32)?, next(16)?, next(2)?);
@@ -45,14 +45,14 @@ impl TraceParent {
         (is_whole && parent.trace_id != 0 && parent.span_id != 0).then_some(parent)
     }
 
-    /// The span that headers name. Two of them name none.
+    /// The span in the headers. None if there are two.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.values(TRACE_PARENT);
         let value = values.next()?;
         if values.next().is_some() { None } else { Self::parse(value) }
     }
 
-    /// What tracing systems have noted of it, if it is sent to a collector. Parts of a list may come in headers of their own.
+    /// The additional data of tracing systems, if the trace is sampled. A list may be split into several headers.
     pub(super) fn state(self, headers: &HeaderMap) -> Option<String> {
         if !self.is_sampled {
             return None;
@@ -71,7 +71,7 @@ impl TraceParent {
     }
 }
 
-/// The value of the header.
+/// Writes the value of the header.
 impl fmt::Display for TraceParent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { trace_id, span_id, is_sampled } = self;
@@ -92,7 +92,7 @@ mod tests {
     const PARENT: TraceParent =
         TraceParent { trace_id: 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736, span_id: 0x00f0_67aa_0ba9_02b7, is_sampled: true };
 
-    /// An exchange about a request that is whole and has these headers.
+    /// An exchange whose request is complete and has these headers.
     fn exchange(headers: &[(&str, &str)]) -> Exchange {
         let raw = |(key, value): &(&str, &str)| HeaderValue {
             key: (*key).to_owned(),

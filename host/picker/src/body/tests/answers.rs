@@ -1,6 +1,6 @@
 use super::*;
 
-/// The tokens and the events of an answer, whole and in pieces.
+/// The token counts and events of a response, as a whole and in pieces.
 fn used(framing: Framing, answer: &str) -> (Option<Usage>, u64) {
     let in_pieces = |size: usize| {
         let mut reader = UsageReader::new(framing);
@@ -68,7 +68,7 @@ fn the_usage_of_events_is_read_and_they_are_counted() {
     }
 }
 
-/// An answer with another model, whole and in pieces.
+/// A response with another model, as a whole and in pieces.
 fn renamed(framing: Framing, answer: &str, name: &str) -> String {
     let in_pieces = |size: usize| {
         let mut model = ResponseModel::new(framing, name);

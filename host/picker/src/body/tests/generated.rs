@@ -18,7 +18,7 @@ const APIS: [Api; 10] = [
 
 const KEYS: [&str; 10] = ["messages", "tools", "stream", "n", "max_tokens", "max_completion_tokens", "cache_salt", "prompt", "system", "x"];
 
-/// Some of them by default, and many with `--full`.
+/// Few cases by default, many with `--full`.
 fn cases() -> ProptestConfig {
     ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 100_000 } else { 1_000 })
 }
@@ -42,7 +42,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A chat request as an object, and as text with or without spaces.
+/// A chat request as an object, and as text with or without white space.
 fn chat() -> impl Strategy<Value = (Map<String, Value>, String)> {
     let fields = prop::collection::vec((prop::sample::select(&KEYS), value()), 0..8);
     (fields, ".{1,20}", any::<Index>(), value(), any::<bool>()).prop_map(|(fields, model, place, messages, pretty)| {
@@ -51,7 +51,7 @@ fn chat() -> impl Strategy<Value = (Map<String, Value>, String)> {
         fields.insert(place.index(fields.len()), ("model".to_owned(), json!(model)));
         let mut object = Map::new();
         for (key, value) in fields {
-            // A salt of another kind is refused.
+            // A salt of another type is rejected.
             let value = if key == "cache_salt" && !value.is_string() { Value::Null } else { value };
             object.insert(key, value);
         }
@@ -60,7 +60,7 @@ fn chat() -> impl Strategy<Value = (Map<String, Value>, String)> {
     })
 }
 
-/// A body in pieces of any lengths.
+/// A body in pieces of arbitrary lengths.
 fn cut<'b>(body: &'b [u8], places: &[Index]) -> Vec<&'b [u8]> {
     let mut places: Vec<usize> = places.iter().map(|place| place.index(body.len() + 1)).chain([0, body.len()]).collect();
     places.sort_unstable();
@@ -71,7 +71,7 @@ fn cuts() -> impl Strategy<Value = Vec<Index>> {
     prop::collection::vec(any::<Index>(), 0..12)
 }
 
-/// Other bytes in a text, more, or fewer.
+/// Changes of a text: replaced, inserted or removed bytes.
 fn damage() -> impl Strategy<Value = Vec<(Index, u8, u8)>> {
     prop_oneof![3 => Just(Vec::new()), 2 => prop::collection::vec((any::<Index>(), any::<u8>(), 0..3_u8), 1..4)]
 }
@@ -117,7 +117,7 @@ const FIELDS: [&str; 24] = [
     "x",
 ];
 
-/// A request of an API, which may lack what it needs or have what it mustn't.
+/// A request for an API, possibly without required fields or with forbidden ones.
 fn request() -> impl Strategy<Value = (Api, Map<String, Value>)> {
     let prompts = ["messages", "prompt", "input", "items", "token_ids", "input_ids"];
     let sampling = (any::<u16>(), value()).prop_map(|(number, value)| json!({"max_tokens": number, "max_new_tokens": number, "n": value}));
@@ -138,13 +138,13 @@ fn request() -> impl Strategy<Value = (Api, Map<String, Value>)> {
     })
 }
 
-/// What a body says beside the model.
+/// The data of a body apart from the model.
 fn said(found: &RequestBody, body: &[u8]) -> (bool, [Option<u64>; 2], Option<String>, u64, Vec<u8>) {
     let salt = found.cache_salt().map(str::to_owned);
     (found.streams(), [found.max_tokens(), found.count()], salt, found.estimated_tokens(), prompt(found, body))
 }
 
-/// A model and the usage in an event, with any objects beside them.
+/// An event with a model, the usage and arbitrary objects.
 fn event() -> impl Strategy<Value = String> {
     let name = prop_oneof![6 => ".{0,12}", 1 => (4_000..4_200_usize).prop_map(|length| "m".repeat(length))];
     (name, value(), any::<u32>(), 0..7_u8).prop_map(|(name, value, tokens, form)| {
@@ -202,7 +202,7 @@ proptest! {
 
     #[test]
     fn a_form_is_the_same_in_any_pieces_and_with_another_model(
-        // Some headers are about as long as they may be, and some names.
+        // Some headers and names are close to the maximum length.
         parts in prop::collection::vec((prop_oneof![4 => Just(0_usize), 1 => 8_120..8_150_usize], "[-\r\na0]{0,40}"), 0..4),
         name in prop_oneof![4 => "[a-z.-]{1,9}", 1 => (250..262_usize).prop_map(|length| "n".repeat(length))],
         damage in damage(),
@@ -218,7 +218,7 @@ proptest! {
         let whole = RequestBody::read(Api::Form, content_type, &[&body]);
         let pieces = cut(&body, &places);
         prop_assert_eq!(&RequestBody::read(Api::Form, content_type, &pieces), &whole);
-        // Byte by byte where headers may become too long.
+        // Byte by byte near the maximum length of headers.
         let (before, rest) = body.split_at(body.len().min(8_150));
         let (near, after) = rest.split_at(rest.len().min(120));
         let pieces = [chunks(before, 1_000), chunks(near, 1), vec![after]].concat();
@@ -258,7 +258,7 @@ proptest! {
         prop_assert_eq!(&same, &all);
         let (_, _, expected, events) = read(&[&answer]);
         prop_assert_eq!((usage, number), (expected, events));
-        // Anywhere, and where a long name has become too long to be held back.
+        // At any position, and where a long name exceeds the buffer.
         let too_long = answer.windows(2).position(|pair| pair == b"mm").map_or(0, |at| at + 4_097);
         for end in [end.index(answer.len() + 1), too_long.min(answer.len())] {
             let (_, held, ..) = read(&cut(&answer[..end], &places));
@@ -295,7 +295,7 @@ proptest! {
         prop_assert_eq!(renamed, expected);
     }
 
-    /// What is found in a damaged body is what a parser finds in it, if it finds anything: never another name.
+    /// A damaged body gives the same data as a parser, or an error, but never another name.
     #[test]
     fn a_damaged_body_is_refused_or_read_as_a_parser_reads_it(
         (_, body) in chat(),
@@ -355,7 +355,7 @@ proptest! {
         }
     }
 
-    /// An answer whose objects are anything is renamed as a parser would do it, and its usage is found.
+    /// A response with arbitrary objects is renamed as with a parser, and its usage is found.
     #[test]
     fn the_pieces_of_an_answer_make_no_difference(
         objects in prop::collection::vec(value(), 1..4),

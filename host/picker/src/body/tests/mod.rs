@@ -1,4 +1,4 @@
-//! Bodies of each API, whole and in pieces; what is refused; answers; and anything at all.
+//! Bodies of each API, as a whole and in pieces; rejected bodies; responses; and arbitrary bytes.
 
 mod answers;
 mod forms;
@@ -12,7 +12,7 @@ fn chunks(body: &[u8], size: usize) -> Vec<&[u8]> {
     body.chunks(size.max(1)).collect()
 }
 
-/// Reads a body whole and in pieces, which must make no difference.
+/// Reads a body as a whole and in pieces, which must give the same result.
 fn read(api: Api, content_type: Option<&str>, body: &[u8]) -> Result<RequestBody, BodyError> {
     let whole = RequestBody::read(api, content_type, &[body]);
     for size in [1, 2, 3, 7, 33] {
@@ -30,7 +30,7 @@ fn read_json(api: Api, body: &str) -> Result<RequestBody, BodyError> {
     read(api, None, body.as_bytes())
 }
 
-/// The body with another model, the same from a whole and from pieces.
+/// The body with another model. It is the same from the whole body and from pieces.
 fn renamed(found: &RequestBody, body: &[u8], model: &str) -> Result<Vec<u8>, BodyError> {
     let edit = found.with_model(model)?;
     let whole = edit.pieces(&[body]).concat();
@@ -41,7 +41,7 @@ fn renamed(found: &RequestBody, body: &[u8], model: &str) -> Result<Vec<u8>, Bod
     Ok(whole)
 }
 
-/// The prompt's bytes, the same from a whole and from pieces.
+/// The prompt's bytes. They are the same from the whole body and from pieces.
 fn prompt(found: &RequestBody, body: &[u8]) -> Vec<u8> {
     let mut whole = Vec::new();
     found.write_prompt(&[body], |piece| whole.extend_from_slice(piece));

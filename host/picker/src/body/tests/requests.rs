@@ -30,7 +30,7 @@ fn the_longest_known_end_of_a_path_says_which_api_it_is() {
     }
 }
 
-/// What a body of each API says: model, stream, limit, count, salt, prompt, tokens.
+/// The expected data of a body, per API: model, stream, limit, count, salt, prompt, tokens.
 type Row = (Api, &'static str, Option<&'static str>, bool, Option<u64>, Option<u64>, Option<&'static str>, &'static str, u64);
 
 #[test]

@@ -1,4 +1,4 @@
-//! What is refused.
+//! Configurations that are rejected.
 
 use super::*;
 
@@ -220,7 +220,7 @@ fn what_is_too_large_is_refused() {
     let too_many = refusal(&with_head(&format!("flowControl:\n  priorityBands:\n{bands}")));
     assert_eq!(too_many, "line 5, column 5: `flowControl.priorityBands` has 65 entries; the limit is 64: remove some");
     assert!(refusal(&"[".repeat(10_000)).contains("the YAML can't be read"));
-    // Ten levels of ten aliases each.
+    // Ten levels with ten aliases each.
     let aliases = entries(9, &|level| format!("a{}: &a{0} [{}]\n", level + 1, vec![format!("*a{level}"); 10].join(", ")));
     assert!(refusal(&format!("a0: &a0 [x]\n{aliases}")).contains("the YAML can't be read"));
 }

@@ -1,9 +1,9 @@
-//! Texts that nobody would write.
+//! Generated configurations that no user would write.
 
 use super::*;
 use proptest::{collection::vec, prelude::*, sample::select};
 
-/// Pieces of which most combinations are wrong, and some are right.
+/// Pieces. Most combinations of them are invalid, some are valid.
 const PIECES: [&str; 62] = [
     "apiVersion: llm-d.ai/v1alpha1\n",
     "kind: EndpointPickerConfig\n",
@@ -69,7 +69,7 @@ const PIECES: [&str; 62] = [
     "\u{fe0f}\u{202e}",
 ];
 
-/// What a configuration is made of: the types of plugins, each with its parameters.
+/// The types of plugins with their parameters.
 const TYPES: [(&str, &[&str]); 55] = [
     ("decode-filter", &[]),
     ("prefill-filter", &[]),
@@ -151,7 +151,7 @@ const TYPES: [(&str, &[&str]); 55] = [
     ("", &[]),
 ];
 
-/// The values that a field takes, beside what it doesn't.
+/// Valid values of a field. Invalid ones are mixed in later.
 fn values(name: &str) -> &'static [&'static str] {
     match name {
         "allowsNoLabel"
@@ -197,7 +197,7 @@ fn values(name: &str) -> &'static [&'static str] {
     }
 }
 
-/// A value, of which a field takes some kinds.
+/// Any value. A field accepts some kinds.
 fn value() -> impl Strategy<Value = String> {
     let words: &'static [&str] = &[
         "''",
@@ -226,20 +226,20 @@ fn value() -> impl Strategy<Value = String> {
     prop_oneof![4 => select(words).prop_map(str::to_owned), 1 => reference(), 1 => any::<i64>().prop_map(|number| number.to_string())]
 }
 
-/// The name of a plugin that is there, may be there, or is one by its type.
+/// The name of a plugin that is declared, may be declared, or is a type that may be used without a declaration.
 fn reference() -> impl Strategy<Value = String> {
     let types = select(TYPES.to_vec()).prop_map(|(name, _)| format!("'{name}'"));
     prop_oneof![24 => (0..3_u8).prop_map(|number| format!("p{number}")), 1 => (3..7_u8).prop_map(|number| format!("p{number}")), 1 => types]
 }
 
-/// An object of some of these fields.
+/// An object with some of these fields.
 fn object(names: &'static [&'static str], most: usize) -> impl Strategy<Value = String> {
     let field = select(names).prop_flat_map(|name| {
         let known = select(values(name)).prop_map(str::to_owned);
         (Just(name), prop_oneof![9 => known, 1 => value()])
     });
     vec(field, 0..=most).prop_map(|fields| {
-        // Most have each field once, as YAML wants it.
+        // Each field occurs at most once, as YAML requires.
         let fields: std::collections::BTreeMap<_, _> = fields.into_iter().collect();
         let fields: Vec<String> = fields.into_iter().map(|(name, value)| format!("{name}: {value}")).collect();
         format!("{{{}}}", fields.join(", "))
@@ -273,7 +273,7 @@ fn profiles() -> impl Strategy<Value = String> {
     })
 }
 
-/// The sections beside these.
+/// The other sections of the document.
 fn section() -> impl Strategy<Value = String> {
     const BAND: [&str; 6] = ["priority", "maxBytes", "maxRequests", "fairnessPolicyRef", "orderingPolicyRef", "x"];
     const FLOW: [&str; 8] = [
@@ -304,14 +304,14 @@ fn section() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Whether a place is in a text: at most behind the end of its line.
+/// Whether a position is in a text: at most after the end of its line.
 fn is_within(text: &str, place: Place) -> bool {
     let mut lines = text.lines().chain([""]);
     let line = usize::try_from(place.line).ok().and_then(|line| lines.nth(line.checked_sub(1)?));
     line.is_some_and(|line| (1..=line.chars().count() as u64 + 1).contains(&place.column))
 }
 
-/// Reads a text, of which all errors and remarks must have a place in it, and what is read be within its limits.
+/// Parses a text. All errors and remarks must have a position in it, and the result must be within its limits.
 fn check(text: &str) -> Result<bool, TestCaseError> {
     match PickerConfig::read(text) {
         Ok((config, remarks)) => {
@@ -335,7 +335,7 @@ fn check(text: &str) -> Result<bool, TestCaseError> {
     }
 }
 
-/// A few of them by default, and many with `--full`.
+/// Few cases by default, many with `--full`.
 fn cases() -> ProptestConfig {
     ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 100_000 } else { 300 })
 }

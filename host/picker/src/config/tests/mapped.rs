@@ -1,4 +1,4 @@
-//! What has a counterpart.
+//! Parts that have a counterpart.
 
 use super::*;
 use crate::{

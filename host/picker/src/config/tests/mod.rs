@@ -1,4 +1,4 @@
-//! Configurations as users of llm-d write them, and what becomes of them.
+//! Configurations as users of llm-d write them, and their results.
 
 mod errors;
 mod generated;
@@ -7,13 +7,13 @@ mod remarks;
 
 use super::*;
 
-/// A configuration with its remarks as texts.
+/// A configuration, with its remarks as texts.
 fn read(yaml: &str) -> (PickerConfig, Vec<String>) {
     let (config, remarks) = PickerConfig::read(yaml).unwrap_or_else(|error| panic!("{error}"));
     (config, remarks.iter().map(ToString::to_string).collect())
 }
 
-/// A configuration that maps without a remark.
+/// A configuration that has no remarks.
 fn mapped(yaml: &str) -> PickerConfig {
     let (config, remarks) = read(yaml);
     assert_eq!(remarks, [""; 0]);
@@ -27,10 +27,10 @@ fn refusal(yaml: &str) -> String {
     }
 }
 
-/// What all configurations begin with.
+/// The start of all configurations.
 const HEAD: &str = "apiVersion: llm-d.ai/v1alpha1\nkind: EndpointPickerConfig\n";
 
-/// A configuration with what follows its kind; its first line is line 3.
+/// A configuration with this text after its kind. Its first line is line 3.
 fn with_head(rest: &str) -> String {
     format!("{HEAD}{rest}")
 }

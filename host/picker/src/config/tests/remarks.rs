@@ -1,4 +1,4 @@
-//! What has no counterpart and is passed over.
+//! Parts that have no counterpart and are ignored.
 
 use super::*;
 use crate::flow::{Fairness, Order};

@@ -1,8 +1,8 @@
-//! gRPC's framing, in any chunks.
+//! Tests of gRPC's framing with arbitrary chunks.
 
 use super::*;
 
-/// The messages in a stream that comes in chunks of these sizes, again and again.
+/// The messages in a stream that arrives in chunks of these sizes, repeated.
 fn read(stream: &[u8], sizes: &[usize], max_message: usize) -> Result<Vec<Bytes>, framing::FramingError> {
     let mut framing = framing::Framing::new(max_message);
     let (mut rest, mut messages) = (stream, Vec::new());

@@ -1,4 +1,4 @@
-//! Streams of bytes as proxies send them, most of them legal or nearly so: what is made of them is in order, whole, and takes bounded memory.
+//! Byte streams as proxies send them, most of them legal or nearly so. The output must be in order and complete, and the memory limited.
 
 use super::{
     framing::{self, Framing},
@@ -6,23 +6,23 @@ use super::{
 };
 use proptest::sample::{Index, select};
 
-/// How long a message may be.
+/// The maximum length of a message.
 const MAX_MESSAGE: usize = 1 << 18;
 
-/// How many pieces a body of some length may have: those that are shorter are joined, whatever is between them.
+/// The maximum number of pieces of a body with this length. Shorter pieces are joined.
 fn max_pieces(length: usize) -> usize {
     2 * (length / 1024) + 2
 }
 
-/// What a stream is answered with.
+/// The behaviour of a generated picker.
 #[derive(Clone, Debug)]
 struct Plan {
-    /// After how many messages more a pick is made.
+    /// The number of messages between the complete request and the pick.
     delay: usize,
     refuses: bool,
-    /// The body that goes on instead.
+    /// The body to send on instead.
     edited: Option<Vec<u8>>,
-    /// Whether the picker appends a byte to each chunk of the response, and one at its end.
+    /// Whether the picker appends a byte to each chunk of the response, and one at the end.
     edits_response: bool,
     max_body: usize,
 }
@@ -83,7 +83,7 @@ fn direction(
         if !has_body {
             return all;
         }
-        // It ends by the last chunk, by an empty one, by trailers, or not at all.
+        // It ends with the last chunk, with an empty one, with trailers, or not at all.
         let last = chunks.len();
         let ends_within = form < 4 && last > 0;
         all.extend(
@@ -112,7 +112,7 @@ fn metadata() -> impl Strategy<Value = Option<Metadata>> {
     prop_oneof![5 => Just(None), 1 => noted.prop_map(Some)]
 }
 
-/// Both directions in one stream. Most responses begin when their requests have ended.
+/// Both directions in one stream. Most responses begin after the end of their requests.
 fn legal() -> impl Strategy<Value = Vec<ProcessingRequest>> {
     let modes = prop_oneof![4 => Just(None), 4 => Just(Some(BodySendMode::FullDuplexStreamed as i32)), 1 => (-1..8).prop_map(Some)];
     (
@@ -123,7 +123,7 @@ fn legal() -> impl Strategy<Value = Vec<ProcessingRequest>> {
         (modes, prop::bool::weighted(0.05)),
     )
         .prop_map(|(mut request, response, early, notes, (mode, observability_mode))| {
-            // A response to a part of the request, of which the rest comes within it.
+            // The response begins early, and the rest of the request is interleaved with it.
             let rest = early.map_or_else(Vec::new, |early| request.split_off(early.index(request.len()) + 1));
             let mut later = rest.into_iter();
             let response: Vec<From> = response.into_iter().flat_map(|part| [Some(part), later.next()]).flatten().collect();
@@ -142,7 +142,7 @@ fn legal() -> impl Strategy<Value = Vec<ProcessingRequest>> {
         })
 }
 
-/// What goes wrong with a stream: messages that are lost, come twice or change places, and other bytes in it.
+/// The faults of a stream: lost, repeated or reordered messages, and changed bytes.
 #[derive(Clone, Debug, Default)]
 struct Harm {
     messages: Vec<(u8, Index, Index)>,
@@ -165,7 +165,7 @@ impl Harm {
         self.messages.is_empty() && self.bytes.is_empty()
     }
 
-    /// The stream with what goes wrong in it.
+    /// The stream with its faults.
     fn stream(&self, messages: &[ProcessingRequest]) -> Vec<u8> {
         let mut messages = messages.to_vec();
         for (how, one, other) in &self.messages {
@@ -190,18 +190,18 @@ impl Harm {
     }
 }
 
-/// A stream and what has come of it, read as the gRPC server does it.
+/// A stream and its results, processed as in the gRPC server.
 struct Run {
     plan: Plan,
     exchange: Exchange,
     proxy: Proxy,
-    /// After how many messages more the pick is made.
+    /// The number of messages before the pick.
     pick: Option<usize>,
-    /// What has come of the request's body while that was wanted.
+    /// The part of the request's body that arrived while it was expected.
     came: Option<Vec<u8>>,
-    /// What is to go on of it.
+    /// The body to send on.
     goes_on: Vec<u8>,
-    /// What is to come back.
+    /// The body to send back.
     comes_back: Vec<u8>,
     picks: usize,
     has_ended: bool,
@@ -310,7 +310,7 @@ impl Run {
     }
 }
 
-/// What a legal stream that is passed on whole leads to in its response.
+/// The expected response for a legal stream that is passed on completely.
 fn response(messages: &[ProcessingRequest], edits: bool) -> Sent {
     let mut sent = Sent::default();
     for part in messages.iter().filter_map(|message| message.part.as_ref()) {
@@ -328,7 +328,7 @@ fn response(messages: &[ProcessingRequest], edits: bool) -> Sent {
             _ => {}
         }
     }
-    // Headers that end a response have no chunk that says so.
+    // If headers end a response, there is no chunk that ends it.
     sent.ended &= messages.iter().any(|message| matches!(message.part, Some(From::ResponseBody(_))));
     sent
 }
