@@ -1,6 +1,5 @@
-//! Which endpoint a request goes to, and when: the exchange with a proxy, what waits, what prefixes endpoints have seen, and what model servers
-//! report. Pure data and
-//! arithmetic: no Kubernetes, no async runtime, no network, no clock.
+//! Decides which endpoint gets a request, and when: the exchange with a proxy, the queue, the prefixes that endpoints have seen, and the
+//! metrics of model servers. Only data and arithmetic: no Kubernetes, no async runtime, no network, no clock.
 
 pub mod body;
 pub mod config;

@@ -1,64 +1,64 @@
-//! Which families of metrics each engine reports, and what they say.
+//! The families of metrics that each engine reports, and their meanings.
 
 use super::{Engine, text::Sample};
 
-/// What a family says.
+/// The meaning of a family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// How many requests wait.
+    /// The number of queued requests.
     Waiting,
-    /// How many requests run.
+    /// The number of running requests.
     Running,
     /// The used share of the KV cache.
     KvUsage,
-    /// How many tokens a block of the KV cache has.
+    /// The number of tokens in a block of the KV cache.
     BlockSize,
-    /// How many blocks the KV cache has.
+    /// The number of blocks in the KV cache.
     Blocks,
-    /// Both, in the labels of these names.
+    /// Both, in these labels.
     Cache {
-        /// The label with the tokens of a block.
+        /// The label with the number of tokens in a block.
         block_size: &'static str,
         /// The label with the number of blocks.
         blocks: &'static str,
     },
     /// The LoRA adapters, in labels.
     Adapters,
-    /// How many tokens the prefix cache was asked for.
+    /// The number of tokens that were looked up in the prefix cache.
     PrefixQueries,
-    /// How many tokens it had.
+    /// The number of tokens that were found in it.
     PrefixHits,
 }
 
-/// A family that says something.
+/// A relevant family.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Family {
     /// Its name.
     pub(super) name: &'static str,
-    /// The label, and its value, of the series that say it. None: all say it.
+    /// The label, and its value, of the relevant series. None if all series are relevant.
     pub(super) only: Option<(&'static str, &'static str)>,
-    /// What it says.
+    /// The meaning.
     pub(super) signal: Signal,
-    /// How outdated the name is. A page may have the same number under an old and a new name: the least outdated one counts.
+    /// The age of the name. A page may have the same number under an old and a new name: the one with the lowest age is used.
     pub(super) age: u8,
 }
 
 /// The families of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Families {
-    /// What all names begin with: other lines are skipped early.
+    /// The prefix of all names. Other lines are skipped early.
     pub(super) prefix: &'static str,
     /// The families.
     pub(super) all: &'static [Family],
-    /// The label with the data-parallel rank, if series of one rank repeat the same number.
+    /// The label with the data-parallel rank, if several series of one rank repeat the same number.
     pub(super) rank: Option<&'static str>,
-    /// The label that tells parts of a total from the total, which has it empty or not at all.
+    /// The label that distinguishes parts of a total. In the total itself, it is empty or absent.
     pub(super) part: Option<&'static str>,
 }
 
 impl Families {
-    /// The data-parallel rank of a series: another series of the same rank says the same again. Series without a rank are of one rank.
-    /// None if every series counts.
+    /// The data-parallel rank of a series. Other series of the same rank repeat its number. All series without a rank have the same rank.
+    /// None if no series repeats another.
     pub(super) fn rank(&self, sample: &Sample<'_>) -> Option<u32> {
         let number = sample.label(self.rank?);
         Some(number.and_then(|text| str::from_utf8(&text).ok()?.parse().ok()).unwrap_or(u32::MAX))
@@ -82,22 +82,22 @@ impl Families {
     }
 }
 
-/// A family of which every series counts.
+/// A family in which all series are relevant.
 const fn family(name: &'static str, signal: Signal) -> Family {
     Family { name, only: None, signal, age: 0 }
 }
 
-/// A family by an outdated name.
+/// A family with an old name.
 const fn old(age: u8, name: &'static str, signal: Signal) -> Family {
     Family { name, only: None, signal, age }
 }
 
-/// The series of a family whose label has a value.
+/// The series of a family in which a label has a value.
 const fn only(name: &'static str, label: &'static str, value: &'static str, signal: Signal) -> Family {
     Family { name, only: Some((label, value)), signal, age: 0 }
 }
 
-/// The label of Triton's families of requests, and of those of the KV cache.
+/// The labels of Triton's families for requests and for the KV cache.
 const REQUEST: &str = "request_type";
 const BLOCK: &str = "kv_cache_block_type";
 
@@ -110,7 +110,7 @@ static VLLM: Families = Families {
         old(1, "vllm:gpu_cache_usage_perc", Signal::KvUsage),
         family("vllm:cache_config_info", Signal::Cache { block_size: "block_size", blocks: "num_gpu_blocks" }),
         family("vllm:lora_requests_info", Signal::Adapters),
-        // The counters were renamed in 0.9. vLLM's client adds _total to their names; what simulates vLLM may not.
+        // The counters were renamed in 0.9. vLLM's client adds _total to their names; simulators of vLLM may not.
         family("vllm:prefix_cache_queries_total", Signal::PrefixQueries),
         old(1, "vllm:prefix_cache_queries", Signal::PrefixQueries),
         old(2, "vllm:gpu_prefix_cache_queries_total", Signal::PrefixQueries),
@@ -133,12 +133,12 @@ static SGLANG: Families = Families {
         family("sglang:token_usage", Signal::KvUsage),
         family("sglang:page_size", Signal::BlockSize),
         family("sglang:num_pages", Signal::Blocks),
-        // Releases before 0.5.11 say both in labels.
+        // Releases before 0.5.11 report both in labels.
         old(1, "sglang:cache_config_info", Signal::Cache { block_size: "page_size", blocks: "num_pages" }),
     ],
     // With --enable-metrics-for-all-schedulers, and with pipeline parallelism, every process of a rank reports the rank's requests.
     rank: Some("dp_rank"),
-    // With priorities, a queue is reported in total and by priority.
+    // With priorities, a queue is reported as a total and by priority.
     part: Some("priority"),
 };
 
@@ -168,7 +168,7 @@ static TRITON_TENSORRT_LLM: Families = Families {
     part: None,
 };
 
-/// Triton doesn't report what runs: `nv_inference_exec_count`, which llm-d takes for it, counts all executions since the start.
+/// Triton doesn't report running requests. `nv_inference_exec_count`, which llm-d uses for them, counts all executions since the start.
 static TRITON: Families =
     Families { prefix: "nv_inference_", all: &[family("nv_inference_pending_request_count", Signal::Waiting)], rank: None, part: None };
 

@@ -1,11 +1,11 @@
-//! What a model server says of its load: a few numbers out of its page of Prometheus metrics.
+//! The load of a model server: a few numbers from its page of Prometheus metrics.
 //!
-//! A page has hundreds of lines, of which about ten count, and every pod's is read many times a second. So it is read once from front
-//! to back, and only the lines that count are taken apart.
+//! A page has hundreds of lines, of which about ten are relevant, and every pod's page is read many times a second. It is therefore read
+//! once from start to end, and only relevant lines are parsed completely.
 //!
-//! What isn't on the page, or makes no sense there, is unknown: `None`. That is a number that isn't finite, a negative count, a used
-//! share of a KV cache beyond 1 (by more than rounding), and a size that isn't a positive whole number. Of several series of a family,
-//! the unknown ones are left out.
+//! A value that is missing or invalid is unknown: `None`. Invalid are a number that isn't finite, a negative count, a used share of a KV
+//! cache above 1 (by more than rounding), and a size that isn't a positive integer. If a family has several series, the unknown ones are
+//! ignored.
 
 mod families;
 mod reading;
@@ -16,10 +16,10 @@ mod text;
 use reading::Reading;
 use std::fmt;
 
-/// How many bytes a page may have.
+/// The maximum size of a page, in bytes.
 pub const MAX_PAGE: usize = 4 << 20;
 
-/// A model server that reports its load. TensorRT-LLM in Triton is ordered before Triton, whose families its page has too.
+/// A model server that reports its load. TensorRT-LLM in Triton precedes Triton, because its page also has Triton's families.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Engine {
     /// vLLM.
@@ -30,7 +30,7 @@ pub enum Engine {
     TrtllmServe,
     /// TensorRT-LLM as a backend of Triton.
     TritonTensorrtLlm,
-    /// Triton with other backends. It reports what waits, and nothing else.
+    /// Triton with other backends. It reports only the number of queued requests.
     Triton,
 }
 
@@ -38,7 +38,7 @@ impl Engine {
     /// All engines.
     pub const ALL: [Self; 5] = [Self::Vllm, Self::Sglang, Self::TrtllmServe, Self::TritonTensorrtLlm, Self::Triton];
 
-    /// The engine that a value of the label `llm-d.ai/engine-type` names.
+    /// The engine for a value of the label `llm-d.ai/engine-type`.
     pub fn parse(label: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|engine| engine.as_str() == label)
     }
@@ -61,39 +61,39 @@ impl fmt::Display for Engine {
     }
 }
 
-/// What a model server says of itself. What it doesn't say is `None`.
+/// The metrics of a model server. Those that it doesn't report are `None`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineMetrics {
-    /// How many requests wait: the sum of the data-parallel ranks and models.
+    /// The number of queued requests: the sum of the data-parallel ranks and models.
     pub waiting: Option<f64>,
-    /// How many requests run: the sum of the data-parallel ranks and models.
+    /// The number of running requests: the sum of the data-parallel ranks and models.
     pub running: Option<f64>,
-    /// The used share of the KV cache, from 0 to 1, of the rank or model where it is greatest.
+    /// The used share of the KV cache, from 0 to 1: the maximum of the ranks and models.
     pub kv_usage: Option<f64>,
-    /// How many tokens a block of the KV cache has.
+    /// The number of tokens in a block of the KV cache.
     pub block_size: Option<u32>,
-    /// How many blocks the KV cache has: the sum of the data-parallel ranks and models.
+    /// The number of blocks in the KV cache: the sum of the data-parallel ranks and models.
     pub blocks: Option<u32>,
-    /// The LoRA adapters. vLLM reports them, once it has had a request for one.
+    /// The LoRA adapters. vLLM reports them after its first request for one.
     pub loras: Option<Adapters>,
-    /// How many tokens vLLM has looked for in its prefix cache since it started.
+    /// The number of tokens that vLLM has looked up in its prefix cache since it started.
     pub prefix_queries: Option<f64>,
-    /// How many of them it has found.
+    /// The number of them that were cached.
     pub prefix_hits: Option<f64>,
 }
 
-/// The LoRA adapters of a model server. At most 1024 are read of each list, and none whose name has more than 256 bytes.
+/// The LoRA adapters of a model server. At most 1024 are read from each list. Names longer than 256 bytes are ignored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Adapters {
-    /// Those that requests run with.
+    /// The adapters of running requests.
     pub running: Vec<String>,
-    /// Those that requests wait for.
+    /// The adapters of queued requests.
     pub waiting: Vec<String>,
-    /// How many can run at the same time. 0 if the server doesn't say.
+    /// The maximum number of adapters that run at the same time; 0 if unknown.
     pub max: u32,
 }
 
-/// Why a page says nothing.
+/// Why a page has no metrics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MetricsError {
     /// The page is too large.
@@ -105,7 +105,7 @@ pub enum MetricsError {
          JSON at /metrics, and Prometheus text at /prometheus/metrics)"
     )]
     NotText(char),
-    /// The page has nothing of the engine.
+    /// The page has no metrics of the engine.
     #[error("the page has none of {expected}, which {engine} reports: {}", advice(.other.as_ref()))]
     NoFamilies {
         /// The engine.
@@ -117,7 +117,7 @@ pub enum MetricsError {
     },
 }
 
-/// What to do about a page without the engine's families.
+/// The remedy for a page without the engine's families.
 fn advice(other: Option<&Engine>) -> String {
     match other {
         Some(other) => format!("it has those of {other}, so set the label llm-d.ai/engine-type of the pod to {other}"),
@@ -125,8 +125,7 @@ fn advice(other: Option<&Engine>) -> String {
     }
 }
 
-/// Reads a page. No bytes make it panic: lines that break the format, have more than 256 KiB, or aren't about the engine's load are
-/// skipped.
+/// Parses a page. No input makes it panic: it skips lines that are malformed, longer than 256 KiB, or irrelevant for the engine's load.
 pub fn parse(engine: Engine, page: &[u8]) -> Result<EngineMetrics, MetricsError> {
     if page.len() > MAX_PAGE {
         return Err(MetricsError::TooLarge(page.len()));
@@ -153,7 +152,7 @@ pub fn parse(engine: Engine, page: &[u8]) -> Result<EngineMetrics, MetricsError>
     if is_known { Ok(reading.metrics()) } else { Err(unknown(engine, page)) }
 }
 
-/// Why a page has no family of the engine.
+/// Explains why a page has no family of the engine.
 fn unknown(engine: Engine, page: &[u8]) -> MetricsError {
     let other = text::lines(page).filter_map(reporter).min();
     match page.trim_ascii_start().first() {

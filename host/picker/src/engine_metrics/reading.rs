@@ -1,4 +1,4 @@
-//! What has been read of a page, and how several series become one number.
+//! The data read from a page so far, and how several series become one number.
 
 use super::{
     Adapters, EngineMetrics,
@@ -7,19 +7,19 @@ use super::{
 };
 use std::str;
 
-/// How many LoRA adapters are read of a list.
+/// The maximum number of LoRA adapters that are read from a list.
 pub(super) const MAX_ADAPTERS: usize = 1024;
 
-/// How many bytes the name of a LoRA adapter may have.
+/// The maximum length of a LoRA adapter's name, in bytes.
 pub(super) const MAX_ADAPTER_NAME: usize = 256;
 
-/// How many data-parallel ranks are kept. The series of further ranks are ignored.
+/// The maximum number of data-parallel ranks. The series of further ranks are ignored.
 const MAX_RANKS: usize = 256;
 
-/// The most that a KV cache is used: floats and counts that are taken at different times go a little beyond 1.
+/// The maximum reported use of a KV cache: rounding, and counts that are taken at different times, can slightly exceed 1.
 const MAX_KV_USAGE: f64 = 1.01;
 
-/// What has been read of a page.
+/// The data read from a page.
 #[derive(Debug, Default)]
 pub(super) struct Reading<'a> {
     waiting: Total,
@@ -29,12 +29,12 @@ pub(super) struct Reading<'a> {
     blocks: Total,
     prefix_queries: Total,
     prefix_hits: Total,
-    /// The newest series of adapters, and when it was written.
+    /// The newest series of adapters, and its time.
     adapters: Option<(f64, Sample<'a>)>,
 }
 
 impl<'a> Reading<'a> {
-    /// Takes in a series of a family. `rank` is that of `Families::rank`.
+    /// Adds a series of a family. `rank` is the result of `Families::rank`.
     pub(super) fn add(&mut self, family: &Family, rank: Option<u32>, sample: Sample<'a>) {
         let age = family.age;
         match family.signal {
@@ -42,7 +42,7 @@ impl<'a> Reading<'a> {
             Signal::Running => self.running.add(age, rank, sample.value),
             Signal::PrefixQueries => self.prefix_queries.add(age, rank, sample.value),
             Signal::PrefixHits => self.prefix_hits.add(age, rank, sample.value),
-            // A rank whose cache is full makes requests wait, whatever room the others have: the fullest counts.
+            // If one rank's cache is full, its requests wait, even if the others have room. The maximum is therefore used.
             Signal::KvUsage => self.kv_usage.add(age, sample.value.and_then(usage), f64::max),
             Signal::BlockSize => self.add_block_size(age, sample.value),
             Signal::Blocks => self.add_blocks(age, rank, sample.value),
@@ -54,18 +54,18 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Ranks have blocks of one size. Should they differ, the smallest suits them all.
+    /// All ranks have the same block size. If they differ, the smallest suits all.
     fn add_block_size(&mut self, age: u8, value: Option<f64>) {
         self.block_size.add(age, value.filter(|value| whole(*value).is_some()), f64::min);
     }
 
-    /// A pod holds what its ranks hold.
+    /// The capacity of a pod is the sum of its ranks.
     fn add_blocks(&mut self, age: u8, rank: Option<u32>, value: Option<f64>) {
         self.blocks.add(age, rank, value.filter(|value| whole(*value).is_some()));
     }
 
-    /// vLLM writes a new series with each change, with the time as its value, and keeps the old ones: the newest counts. One without a
-    /// finite value can't be placed, and is left out.
+    /// For each change, vLLM writes a new series with the time as its value, and keeps the old ones. The newest is used. A series without a
+    /// finite value has no time and is ignored.
     fn add_adapters(&mut self, sample: Sample<'a>) {
         let Some(time) = sample.value else { return };
         if self.adapters.is_none_or(|(newest, _)| time > newest) {
@@ -92,19 +92,19 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The used share of a KV cache. A negative one is unknown, and so is one well beyond 1: it may be a percentage, or a mistake.
+/// The used share of a KV cache. A negative value is unknown. So is one well above 1: it may be a percentage, or an error.
 fn usage(value: f64) -> Option<f64> {
     (0.0..=MAX_KV_USAGE).contains(&value).then(|| value.min(1.0))
 }
 
-/// A positive whole number. Neither a block nor a cache can have 0 of anything: engines say so before they know.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Within the range, and whole.
+/// A positive integer. 0 means that the engine doesn't know the value yet.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // It is an integer within the range.
 fn whole(value: f64) -> Option<u32> {
     let is_whole = (1.0..=f64::from(u32::MAX)).contains(&value) && value.fract() == 0.0;
     is_whole.then_some(value as u32)
 }
 
-/// The names in a label's list. A label can't say a name with a comma.
+/// The names in a label's list. It can't express a name with a comma.
 fn names(sample: &Sample<'_>, label: &str) -> Vec<String> {
     let Some(list) = sample.label(label) else { return Vec::new() };
     list.split(|byte| *byte == b',')
@@ -116,7 +116,7 @@ fn names(sample: &Sample<'_>, label: &str) -> Vec<String> {
         .collect()
 }
 
-/// A number that several series agree on or compete for.
+/// A number that is the same in several series, or chosen from them.
 #[derive(Debug, Default)]
 struct One {
     age: u8,
@@ -142,7 +142,7 @@ struct Total {
 }
 
 impl Total {
-    /// A count below 0 is unknown. Series with a rank repeat what the rank has, at slightly different times: the greatest counts.
+    /// A count below 0 is unknown. Series with a rank repeat the rank's number, at slightly different times: the maximum is used.
     fn add(&mut self, age: u8, rank: Option<u32>, value: Option<f64>) {
         let Some(value) = value.filter(|value| *value >= 0.0) else { return };
         if self.ranks.is_empty() || age < self.age {

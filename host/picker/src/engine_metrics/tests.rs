@@ -8,7 +8,7 @@ use super::{
     text::MAX_LINE,
 };
 
-/// What vLLM says in some lines.
+/// The metrics from some lines of vLLM.
 fn vllm(lines: &str) -> EngineMetrics {
     parse(Engine::Vllm, lines.as_bytes()).expect("a page of vLLM")
 }
@@ -17,7 +17,7 @@ fn sglang(lines: &str) -> EngineMetrics {
     parse(Engine::Sglang, lines.as_bytes()).expect("a page of SGLang")
 }
 
-/// What a page says waits that has one line with this after the name.
+/// The number of queued requests from a line with this text after the name.
 fn waiting(rest: &str) -> Option<f64> {
     vllm(&format!("vllm:num_requests_waiting{rest}")).waiting
 }
@@ -51,7 +51,7 @@ fn reads_the_page_of_vllm() {
 #[test]
 fn reads_the_page_of_sglang() {
     let expected = EngineMetrics {
-        // Two data-parallel ranks, of which the second has a second process that repeats its numbers.
+        // There are two data-parallel ranks. A second process of the second rank repeats its numbers.
         waiting: Some(9.0),
         running: Some(40.0),
         kv_usage: Some(0.91),
@@ -245,7 +245,7 @@ fn sizes_are_positive_whole_numbers_or_unknown() {
         let gauge = sglang(&format!("sglang:num_queue_reqs 0\nsglang:page_size {text}\n"));
         assert_eq!(gauge.block_size, size, "{text:?}");
     }
-    // The value of an information says nothing.
+    // The value of an info metric is ignored.
     assert_eq!(vllm("vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} NaN\n").block_size, Some(16));
 }
 
@@ -258,7 +258,7 @@ fn new_names_count_before_old_ones_in_any_order() {
     }
     assert_eq!(vllm(old), EngineMetrics { kv_usage: Some(0.9), prefix_hits: Some(90.0), ..EngineMetrics::default() });
     assert_eq!(vllm("vllm:prefix_cache_queries 3\n").prefix_queries, Some(3.0));
-    // A new name that says nothing gives way.
+    // If the new name has no value, the old one is used.
     assert_eq!(vllm("vllm:kv_cache_usage_perc NaN\nvllm:gpu_cache_usage_perc 0.9\n").kv_usage, Some(0.9));
     let sglang = sglang("sglang:cache_config_info{page_size=\"1\",num_pages=\"500\"} 1\nsglang:page_size 64\n");
     assert_eq!((sglang.block_size, sglang.blocks), (Some(64), Some(500)));

@@ -1,13 +1,13 @@
-//! The lines of the Prometheus text format and of OpenMetrics: names, labels and values. Comments, timestamps and exemplars go unread,
-//! and so does `# EOF`: a page that says more after it is read to its end.
+//! Parses lines of the Prometheus text format and of OpenMetrics: names, labels and values. Ignores comments, timestamps and exemplars.
+//! Also ignores `# EOF`: a page that continues after it is read to its end.
 
 use memchr::{memchr, memchr2, memchr3};
 use std::{borrow::Cow, iter, str};
 
-/// The longest line that is read. Longer ones are skipped.
+/// The maximum length of a line. Longer ones are skipped.
 pub(super) const MAX_LINE: usize = 256 << 10;
 
-/// The lines of a page, without their ends.
+/// The lines of a page, without line ends.
 pub(super) fn lines(page: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = page;
     iter::from_fn(move || {
@@ -27,7 +27,7 @@ pub(super) fn lines(page: &[u8]) -> impl Iterator<Item = &[u8]> {
     .filter(|line| line.len() <= MAX_LINE)
 }
 
-/// The name of a line's family and what follows it, if the name begins with `prefix`. That skips comments too.
+/// The name of a line's family and the rest of the line, if the name begins with `prefix`. This also skips comments.
 pub(super) fn family<'a>(line: &'a [u8], prefix: &str) -> Option<(&'a [u8], &'a [u8])> {
     let line = trimmed(line);
     if !line.starts_with(prefix.as_bytes()) {
@@ -36,16 +36,16 @@ pub(super) fn family<'a>(line: &'a [u8], prefix: &str) -> Option<(&'a [u8], &'a 
     Some(line.split_at(memchr3(b'{', b' ', b'\t', line)?))
 }
 
-/// What follows the name in a line.
+/// The part of a line after the name.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample<'a> {
-    /// The inside of the braces, and all that follows.
+    /// The content of the braces, and everything after it.
     labels: Option<&'a [u8]>,
     /// The value, if it is a finite number.
     pub(super) value: Option<f64>,
 }
 
-/// Reads what follows the name. A line that breaks off or breaks the format is none.
+/// Parses the part after the name. None if the line is truncated or malformed.
 pub(super) fn sample(rest: &[u8]) -> Option<Sample<'_>> {
     let rest = trimmed(rest);
     let labels = rest.strip_prefix(b"{");
@@ -58,7 +58,7 @@ pub(super) fn sample(rest: &[u8]) -> Option<Sample<'_>> {
 }
 
 impl<'a> Sample<'a> {
-    /// The value of a label. Of several of one name the first counts.
+    /// The value of a label. If a name occurs several times, the first is used.
     pub(super) fn label(&self, name: &str) -> Option<Cow<'a, [u8]>> {
         let mut found = None;
         each_label(self.labels?, |label, value| {
@@ -69,7 +69,7 @@ impl<'a> Sample<'a> {
         found.map(unescaped)
     }
 
-    /// The number that a label holds.
+    /// A label's value as a number.
     pub(super) fn label_number(&self, name: &str) -> Option<f64> {
         number(self.label(name)?.trim_ascii())
     }
@@ -80,14 +80,14 @@ fn number(text: &[u8]) -> Option<f64> {
     str::from_utf8(text).ok()?.parse().ok().filter(|number: &f64| number.is_finite())
 }
 
-/// Hands on each label with its value as it is written, up to the closing brace, and returns what follows. None if the format is broken.
+/// Calls `found` for each label with its unparsed value, up to the closing brace, and returns the rest. None if the format is invalid.
 fn each_label<'a>(inside: &'a [u8], mut found: impl FnMut(&'a [u8], &'a [u8])) -> Option<&'a [u8]> {
     let mut rest = trimmed(inside);
     loop {
         if let Some(after) = rest.strip_prefix(b"}") {
             return Some(after);
         }
-        // Prometheus 3 puts names in quotes that have characters of their own.
+        // Prometheus 3 quotes names that contain special characters.
         let (name, after) = match rest.strip_prefix(b"\"") {
             Some(name) => quoted(name)?,
             None => rest.split_at(rest.iter().position(|byte| *byte == b'=' || is_blank(*byte))?),
@@ -105,7 +105,7 @@ fn each_label<'a>(inside: &'a [u8], mut found: impl FnMut(&'a [u8], &'a [u8])) -
     }
 }
 
-/// The text up to the closing quote, and what follows the quote.
+/// The text up to the closing quote, and the rest after the quote.
 fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut from = 0;
     loop {
@@ -117,7 +117,7 @@ fn quoted(text: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// A label's value without its escapes. Unknown ones stay as they are.
+/// A label's value without its escapes. Unknown escapes stay unchanged.
 fn unescaped(raw: &[u8]) -> Cow<'_, [u8]> {
     if memchr(b'\\', raw).is_none() {
         return Cow::Borrowed(raw);
@@ -135,12 +135,12 @@ fn unescaped(raw: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(plain)
 }
 
-/// Whether a byte separates the parts of a line. The carriage return is one because some servers end lines with it.
+/// Whether a byte separates the parts of a line. This includes the carriage return, because some servers end lines with it.
 fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r')
 }
 
-/// The text without blanks before it.
+/// The text without leading blanks.
 fn trimmed(text: &[u8]) -> &[u8] {
     let start = text.iter().position(|byte| !is_blank(*byte)).unwrap_or(text.len());
     &text[start..]

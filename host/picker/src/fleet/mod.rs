@@ -1,4 +1,4 @@
-//! The endpoints of a pool, and what is known of each. A request reads a snapshot and waits for nobody; one writer replaces it.
+//! The endpoints of a pool and their states. A request reads a snapshot without waiting; one writer replaces it.
 //!
 //! Times are microseconds of the caller's clock.
 
@@ -20,27 +20,27 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-/// An endpoint as the cluster has it: a port of a pod that is ready.
+/// An endpoint in the cluster: a port of a pod that is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointSpec {
-    /// The pod's uid: a pod that comes back under its name has seen nothing.
+    /// The pod's uid. A new pod with the same name has seen nothing.
     pub uid: Arc<str>,
     /// The pod's name.
     pub pod: Arc<str>,
-    /// Where requests go.
+    /// The address for requests.
     pub address: SocketAddr,
     /// The pod's labels.
     pub labels: Arc<BTreeMap<String, String>>,
 }
 
-/// An endpoint, with what is known of it.
+/// An endpoint with its state.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// It, as the cluster has it.
+    /// The endpoint in the cluster.
     pub spec: EndpointSpec,
-    /// The address as proxies are given it.
+    /// The address in the form for proxies.
     pub text: Arc<str>,
-    /// What is known of it.
+    /// The state.
     pub state: Arc<EndpointState>,
 }
 
@@ -50,7 +50,7 @@ impl Endpoint {
         self.spec.labels.get(key).map(String::as_str)
     }
 
-    /// Its part of how full the pool is. A report that is older than `staleness` says nothing.
+    /// Its load for the pool's saturation. A report that is older than `staleness` is ignored.
     pub fn load(&self, now: u64, staleness: u64) -> Load {
         let report = self.state.report().filter(|report| now.saturating_sub(report.at) <= staleness);
         Load {
@@ -60,8 +60,8 @@ impl Endpoint {
         }
     }
 
-    /// The same, with what was sent there since its report added to what waits there. A full endpoint has no other place for it, and
-    /// otherwise all that waits here would go on at once, whenever a report says that there is a little room.
+    /// The same, but the requests that were sent since its report are added to its queue. A full endpoint can't take them anyway, and
+    /// otherwise the whole queue here would be dispatched at once as soon as a report shows a little room.
     pub fn load_ahead(&self, now: u64, staleness: u64) -> Load {
         let load = self.load(now, staleness);
         #[allow(clippy::cast_precision_loss)] // Far below 2^52.
@@ -74,16 +74,16 @@ impl Endpoint {
 #[derive(Debug, Default)]
 pub struct Fleet {
     endpoints: ArcSwap<Vec<Endpoint>>,
-    /// Which prefixes each has seen.
+    /// The prefixes that each endpoint has seen.
     pub prefixes: PrefixIndex,
     numbers: Mutex<Numbers>,
 }
 
-/// The numbers that endpoints get.
+/// The numbers of endpoints.
 #[derive(Debug, Default)]
 struct Numbers {
     next: u32,
-    /// Those of endpoints that have gone, the oldest first: a request on its way may still record something for the last.
+    /// The numbers of removed endpoints, oldest first: a pending request may still record something for the last one.
     free: VecDeque<u32>,
 }
 
@@ -98,12 +98,12 @@ impl Numbers {
 }
 
 impl Fleet {
-    /// The endpoints as they are now.
+    /// The current endpoints.
     pub fn endpoints(&self) -> Arc<Vec<Endpoint>> {
         self.endpoints.load_full()
     }
 
-    /// Replaces the endpoints. What is known of those that stay is kept. Returns how many there is no room for.
+    /// Replaces the endpoints. Those that stay keep their state. Returns the number of endpoints that exceed the limit.
     pub fn replace(&self, specs: Vec<EndpointSpec>) -> usize {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.endpoints.load_full();
@@ -127,12 +127,12 @@ impl Fleet {
                 left_out += 1;
                 continue;
             };
-            // What was recorded for the number since it was freed isn't this endpoint's.
+            // Anything that was recorded for the number since it was freed doesn't belong to this endpoint.
             self.prefixes.forget(id);
             let text = spec.address.to_string().into();
             endpoints.push(Endpoint { spec, text, state: Arc::new(EndpointState::new(id)) });
         }
-        // The same order in every process, and after every restart.
+        // The order is the same in every process and after every restart.
         endpoints.sort_by(|one, other| (&one.spec.pod, one.spec.address).cmp(&(&other.spec.pod, other.spec.address)));
         self.endpoints.store(Arc::new(endpoints));
         left_out

@@ -1,4 +1,4 @@
-//! What is known of one endpoint. Many requests read and write it at once, and none waits for another.
+//! The state of one endpoint. Many requests read and write it concurrently without waiting for each other.
 
 use super::rate::Rate;
 use crate::{engine_metrics::EngineMetrics, prefix::EndpointId};
@@ -8,16 +8,16 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-/// What an endpoint has reported of itself.
+/// An endpoint's report.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// When.
+    /// Its time.
     pub at: u64,
-    /// What.
+    /// Its metrics.
     pub metrics: EngineMetrics,
 }
 
-/// What is known of an endpoint.
+/// The state of an endpoint.
 #[derive(Debug)]
 pub struct EndpointState {
     id: EndpointId,
@@ -51,7 +51,7 @@ impl EndpointState {
         self.id
     }
 
-    /// What it has reported last.
+    /// Its last report.
     pub fn report(&self) -> Option<Arc<Report>> {
         self.report.load_full()
     }
@@ -60,33 +60,33 @@ impl EndpointState {
         self.report.load()
     }
 
-    /// Takes what it reports.
+    /// Stores its report.
     pub fn set_report(&self, report: Report) {
         self.report.store(Some(Arc::new(report)));
         self.sent_since_report.store(0, Ordering::Relaxed);
     }
 
-    /// How many requests were sent there whose answers haven't ended.
+    /// The number of requests that were sent to it and whose responses haven't ended.
     pub fn in_flight_requests(&self) -> u64 {
         self.in_flight_requests.load(Ordering::Relaxed)
     }
 
-    /// The tokens of these, by estimate.
+    /// The estimated tokens of these requests.
     pub fn in_flight_tokens(&self) -> u64 {
         self.in_flight_tokens.load(Ordering::Relaxed)
     }
 
-    /// How many requests were sent there that its last report may not know of.
+    /// The number of requests that were sent to it and that its last report may not include.
     pub fn sent_since_report(&self) -> u64 {
         self.sent_since_report.load(Ordering::Relaxed)
     }
 
-    /// How many requests are sent there each second.
+    /// The number of requests per second that are sent to it.
     pub fn requests_per_second(&self, now: u64) -> f64 {
         self.sent.per_second(now)
     }
 
-    /// Counts a request that is sent there, with so many tokens by estimate, until what this returns is dropped.
+    /// Records a request that is sent to it, with its estimated tokens, until the returned value is dropped.
     pub fn send(self: &Arc<Self>, tokens: u64, now: u64) -> InFlight {
         self.in_flight_requests.fetch_add(1, Ordering::Relaxed);
         self.in_flight_tokens.fetch_add(tokens, Ordering::Relaxed);
@@ -95,38 +95,38 @@ impl EndpointState {
         InFlight { state: Arc::clone(self), tokens }
     }
 
-    /// When a request was last sent there whose prefix no endpoint had seen; 0 is never.
+    /// The time at which it was last sent a request whose prefix no endpoint had seen; 0 for never.
     pub fn cold_request(&self) -> u64 {
         self.cold_request.load(Ordering::Relaxed)
     }
 
-    /// Notes that such a request is sent there.
+    /// Records that it is sent such a request.
     pub fn note_cold_request(&self, now: u64) {
         self.cold_request.fetch_max(now.max(1), Ordering::Relaxed);
     }
 
-    /// Whether requests go elsewhere if they can, because a proxy or the reading of metrics couldn't reach it.
+    /// Whether requests avoid it if possible, because a proxy or the reading of its metrics couldn't connect to it.
     pub fn is_avoided(&self, now: u64) -> bool {
         now < self.unreachable_until.load(Ordering::Relaxed).max(self.silent_until.load(Ordering::Relaxed))
     }
 
-    /// Has requests go elsewhere until this time, if they can, because a proxy couldn't reach it.
+    /// Until this time, requests avoid it if possible, because a proxy couldn't connect to it.
     pub fn note_unreachable(&self, until: u64) {
         self.unreachable_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// The same, because its metrics couldn't be reached.
+    /// The same, because its metrics couldn't be read.
     pub fn note_silent(&self, until: u64) {
         self.silent_until.fetch_max(until, Ordering::Relaxed);
     }
 
-    /// Notes that its metrics are there again. That a proxy reaches it doesn't follow.
+    /// Records that its metrics can be read again. This doesn't imply that a proxy can connect to it.
     pub fn note_report(&self) {
         self.silent_until.store(0, Ordering::Relaxed);
     }
 }
 
-/// A request that was sent to an endpoint, until its answer ends.
+/// A request that was sent to an endpoint, until its response ends.
 #[derive(Debug)]
 pub struct InFlight {
     state: Arc<EndpointState>,
@@ -139,7 +139,7 @@ impl InFlight {
         &self.state
     }
 
-    /// The request went to another endpoint, because this one couldn't be reached.
+    /// Records that the request was sent to another endpoint, because this one couldn't be reached.
     pub fn move_to(&mut self, other: &Arc<EndpointState>, now: u64) {
         *self = other.send(self.tokens, now);
     }

@@ -1,42 +1,42 @@
-//! An online estimate of how long an endpoint takes: a linear function of what was known when a request was sent there, which is fitted to
-//! what each answer has taken (recursive least squares). What is old counts less and less.
+//! An online estimate of an endpoint's response time: a linear function of the data that was known when a request was sent, fitted to the
+//! observed times (recursive least squares). The weight of old observations decreases.
 //!
-//! It says how good it is: its mean error beside that of the simplest estimate, the mean of what was seen. A skill of 0 means that it is no
-//! better, and 1 that it is always right.
+//! It reports its quality: its mean error compared with that of the simplest estimate, the mean of the observed times. A skill of 0 means
+//! that it is no better than that, and 1 that it is always right.
 
 #[cfg(test)]
 mod tests;
 
-/// How many inputs there are, with the constant one.
+/// The number of inputs, including the constant one.
 const INPUTS: usize = 5;
 
-/// What an answer that is one older counts beside the next.
+/// The weight of an observation relative to the next one.
 const FORGETTING: f64 = 0.998;
 
-/// How uncertain the weights are at first, and at most: where inputs hardly vary, forgetting alone would let uncertainty grow without an end.
+/// The initial and maximum uncertainty of the weights. If inputs hardly vary, forgetting would otherwise increase it without limit.
 const UNCERTAIN: f64 = 1e4;
 
-/// How much the next error counts in the mean.
+/// The share of a new error in the mean error.
 const ERROR_SHARE: f64 = 0.02;
 
-/// After how many answers estimates are made.
+/// The number of observations before the first estimate.
 const LEAST_SEEN: u64 = 20;
 
-/// What was known of an endpoint when a request was sent there.
+/// The data that was known about an endpoint when a request was sent to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Sent {
-    /// Tokens of the prompt, by estimate, that the endpoint hadn't seen.
+    /// Estimated tokens of the prompt that the endpoint hadn't seen.
     pub uncached_tokens: f64,
-    /// Requests that waited there.
+    /// Requests in its queue.
     pub queue_length: f64,
-    /// Requests that it was working on.
+    /// Requests that it was processing.
     pub running_requests: f64,
-    /// The tokens of what this picker had in flight there.
+    /// The tokens that this picker had in flight there.
     pub in_flight_tokens: f64,
 }
 
 impl Sent {
-    /// In units in which the weights are of about the same size. Unknown inputs count as 0.
+    /// In units that give weights of about the same size. Unknown inputs become 0.
     fn inputs(&self) -> [f64; INPUTS] {
         let known = |value: f64| if value.is_finite() { value } else { 0.0 };
         [
@@ -49,18 +49,18 @@ impl Sent {
     }
 }
 
-/// How good an estimate is.
+/// The quality of an estimate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quality {
-    /// How many answers it has seen.
+    /// The number of observations.
     pub seen: u64,
-    /// The mean of what it was wrong by, in seconds.
+    /// The mean absolute error, in seconds.
     pub mean_error_seconds: f64,
-    /// How much of the mean's error it avoids: 0 is none, and below 0 it is worse.
+    /// The share of the simple estimate's error that it avoids: 0 for none, and below 0 if it is worse.
     pub skill: f64,
 }
 
-/// The estimate of one kind of time, such as that to the first token, of endpoints that are alike.
+/// The estimate of one kind of time, such as the time to the first token, for similar endpoints.
 #[derive(Clone, Debug)]
 pub struct LatencyEstimate {
     weights: [f64; INPUTS],
@@ -90,12 +90,12 @@ fn product(one: &[f64; INPUTS], other: &[f64; INPUTS]) -> f64 {
 }
 
 impl LatencyEstimate {
-    /// How many seconds a request takes that is sent now; none as long as too little was seen.
+    /// The estimated time of a request that is sent now, in seconds; none before there are enough observations.
     pub fn seconds(&self, sent: &Sent) -> Option<f64> {
         (self.seen >= LEAST_SEEN).then(|| product(&self.weights, &sent.inputs()).max(0.0))
     }
 
-    /// How good the estimates of the last answers were; none as long as there were none.
+    /// The quality of recent estimates; none before the first.
     pub fn quality(&self) -> Option<Quality> {
         if self.seen <= LEAST_SEEN {
             return None;
@@ -104,7 +104,7 @@ impl LatencyEstimate {
         Some(Quality { seen: self.seen, mean_error_seconds: self.error, skill })
     }
 
-    /// Takes what an answer has taken. What isn't a time is passed over.
+    /// Learns from an observation. Invalid times are ignored.
     pub fn learn(&mut self, sent: &Sent, seconds: f64) {
         if !seconds.is_finite() || seconds < 0.0 {
             return;
@@ -125,14 +125,14 @@ impl LatencyEstimate {
         let is_sound = self.weights.iter().all(|weight| weight.is_finite())
             && (0..INPUTS).all(|at| (0.0..=UNCERTAIN).contains(&self.uncertainty[at][at]));
         if !is_sound {
-            // The weights stay as far as they are numbers.
+            // Weights stay unless they aren't finite.
             self.uncertainty = uncertain();
             self.weights.iter_mut().filter(|weight| !weight.is_finite()).for_each(|weight| *weight = 0.0);
         }
         self.seen += 1;
     }
 
-    /// Counts by how much the estimates were wrong, before this answer is learned.
+    /// Updates the errors before the observation is learned.
     fn judge(&mut self, sent: &Sent, seconds: f64) {
         if let Some(estimate) = self.seconds(sent) {
             let share = if self.seen == LEAST_SEEN { 1.0 } else { ERROR_SHARE };

@@ -1,7 +1,7 @@
 use super::*;
 use proptest::{collection::vec, prelude::*};
 
-/// Numbers that look random, between 0 and 1.
+/// Pseudorandom numbers between 0 and 1.
 struct Dice(u64);
 
 impl Dice {
@@ -20,7 +20,7 @@ impl Dice {
     }
 }
 
-/// How long a server takes that prefills so many tokens a second, and has a request wait for each before it.
+/// The response time of a server with this prefill speed, which increases with each queued request.
 fn server(sent: &Sent, tokens_per_second: f64) -> f64 {
     0.05 + sent.uncached_tokens / tokens_per_second + sent.queue_length * 0.08 + sent.running_requests * 0.002
 }

@@ -1,24 +1,24 @@
-//! The choice among endpoints by their scores.
+//! The choice of endpoints by their scores.
 
 use super::EndpointFeatures;
 use crate::random::{nth, unit};
 use std::cmp::Ordering;
 
-/// The scores of endpoints: the weighted sum of what each scorer says. One that any scorer has excluded stays excluded.
+/// The scores of endpoints: the weighted sums of all scorers. An endpoint that any scorer has excluded stays excluded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scores {
     sums: Vec<f64>,
 }
 
 impl Scores {
-    /// Begins anew, with so many endpoints that suit equally.
+    /// Starts from scratch with this number of equal endpoints.
     pub fn reset(&mut self, endpoints: usize) {
         self.sums.clear();
         self.sums.resize(endpoints, 0.0);
     }
 
-    /// Adds what a scorer says: a score for each endpoint, of which what lies outside of 0 to 1 is clamped, and NaN excludes. Returns whether
-    /// there are as many as endpoints; otherwise nothing is added.
+    /// Adds a scorer's scores, one per endpoint. Scores outside of 0 to 1 are clamped, and NaN excludes the endpoint. Returns false and
+    /// adds nothing if the number of scores is wrong.
     pub fn add(&mut self, weight: f64, scores: &[f64]) -> bool {
         if scores.len() != self.sums.len() {
             return false;
@@ -36,28 +36,29 @@ impl Scores {
         }
     }
 
-    /// The sums; NaN is excluded.
+    /// The sums; NaN for excluded endpoints.
     pub fn sums(&self) -> &[f64] {
         &self.sums
     }
 }
 
-/// How one of the endpoints is chosen.
+/// The method to choose endpoints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
-    /// Those with the highest scores. Of equal ones any, by the seed: otherwise all pickers would choose the same.
+    /// The highest scores. Equal ones are chosen randomly by the seed: otherwise all pickers would choose the same.
     #[default]
     MaxScore,
-    /// Any, each as often as its score is high.
+    /// Random, with probabilities proportional to the scores.
     WeightedRandom,
-    /// Any.
+    /// Random.
     Random,
-    /// Any of so many with the highest scores.
+    /// Random among this number of endpoints with the highest scores.
     TopK(usize),
 }
 
 impl Choice {
-    /// The places of up to `number` endpoints, the first choice first; fewer if fewer aren't excluded. The same seed and scores give the same.
+    /// The positions of up to `number` endpoints, first choice first. There are fewer if too many are excluded. Equal seeds and scores give
+    /// equal results.
     pub fn choose(self, scores: &Scores, number: usize, seed: u64, chosen: &mut Vec<usize>) {
         chosen.clear();
         let sums = scores.sums();
@@ -78,7 +79,8 @@ impl Choice {
             }
             Self::Random => chosen.sort_unstable_by_key(|at| random(seed, *at)),
             Self::WeightedRandom => {
-                // The greatest of random(0..1)^(1/weight) is each one as often as its weight says, and so on without it.
+                // With random(0..1)^(1/weight) as the key, the probability of the maximum is proportional to the weight, and so on for the
+                // rest.
                 let key = |at: usize| unit(random(seed, at)).ln() / sums[at].max(LEAST_WEIGHT);
                 chosen.sort_unstable_by(|one, other| descending(key(*one), key(*other)));
             }
@@ -87,10 +89,10 @@ impl Choice {
     }
 }
 
-/// The weight of an endpoint with the score 0: it is chosen where all have it.
+/// The weight of an endpoint with the score 0. It is chosen if all have this score.
 const LEAST_WEIGHT: f64 = 1e-9;
 
-/// Makes another order of the same seed.
+/// Changes the order for the same seed.
 const SHUFFLED: u64 = 0x5851_F42D_4C95_7F2D;
 
 fn descending(one: f64, other: f64) -> Ordering {
@@ -112,16 +114,17 @@ fn best(sums: &[f64], seed: u64) -> Option<usize> {
     best.map(|(_, at)| at)
 }
 
-/// A number that looks random, of a seed and a place.
+/// A pseudorandom number for a seed and a position.
 fn random(seed: u64, at: usize) -> u64 {
     nth(seed, at as u64)
 }
 
-/// The endpoint with the least to do, where no policy answers: by what this picker has sent there and what waits there.
+/// The least loaded endpoint, for requests without a policy's answer: by the requests that this picker has in flight there, and by its
+/// queue.
 pub fn least_loaded(endpoints: &[EndpointFeatures], seed: u64) -> Option<usize> {
     let known = |value: f64| if value.is_nan() { 0.0 } else { value };
     let load = |endpoint: &EndpointFeatures| {
-        // What is in flight is also queued or running there, unless others send requests too.
+        // Requests in flight are also queued or running there, unless others send requests too.
         known(endpoint.in_flight_requests).max(known(endpoint.queue_length) + known(endpoint.running_requests))
     };
     let sums: Vec<f64> = endpoints.iter().map(|endpoint| -load(endpoint)).collect();

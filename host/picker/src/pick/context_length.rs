@@ -1,10 +1,10 @@
-//! Ranges of context lengths, which labels say: `0-8192`, or several separated by commas. (A label's value can't have a comma in Kubernetes,
-//! but configurations of upstream's that were written elsewhere do.)
+//! Ranges of context lengths, from labels: `0-8192`, or several ranges separated by commas. (In Kubernetes, a label's value can't contain a
+//! comma, but upstream configurations from elsewhere have such values.)
 
 /// A range, in tokens.
 type Range = (u64, u64);
 
-/// The narrowest range of a label's value that includes a length; an error if the value has no range at all.
+/// The narrowest range in a label's value that includes a length; an error if the value contains no range.
 fn range(value: &str, tokens: u64) -> Result<Option<Range>, ()> {
     let parse = |part: &str| {
         let (least, most) = part.trim().split_once('-')?;
@@ -18,12 +18,12 @@ fn range(value: &str, tokens: u64) -> Result<Option<Range>, ()> {
     Ok(ranges.into_iter().filter(|(least, most)| (*least..=*most).contains(&tokens)).min_by_key(|(least, most)| most - least))
 }
 
-/// Whether an endpoint with this label takes a prompt. One without a range takes any.
+/// Whether an endpoint with this label accepts a prompt. An endpoint without a range accepts any.
 pub(super) fn includes(value: Option<&str>, tokens: u64) -> bool {
     value.is_none_or(|value| range(value, tokens).is_ok_and(|range| range.is_some()) || range(value, tokens).is_err())
 }
 
-/// How tight the range of each endpoint is that includes the prompt: 1 for the narrowest, 0 where none does, NaN without a range.
+/// How tightly each endpoint's range fits the prompt: 1 for the narrowest range, 0 if none includes it, NaN without a range.
 #[allow(clippy::cast_precision_loss)] // Lengths are far below 2^52.
 pub(super) fn fits<'l>(values: impl Iterator<Item = Option<&'l str>>, tokens: u64) -> Vec<f64> {
     let widths: Vec<Option<f64>> = values

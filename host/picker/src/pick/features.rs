@@ -1,38 +1,38 @@
-//! What is known of an endpoint for one request, by the names under which plugins ask for it.
+//! The features of an endpoint for one request, with their names in plugins.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// What is known of an endpoint for one request; NaN is unknown.
+/// The features of an endpoint for one request; NaN is unknown.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointFeatures {
-    /// Requests that wait in the model server's queue.
+    /// Requests in the model server's queue.
     pub queue_length: f64,
-    /// Requests that it is working on.
+    /// Requests that it is processing.
     pub running_requests: f64,
-    /// The share of its KV cache that is in use.
+    /// The used share of its KV cache.
     pub kv_cache_utilization: f64,
     /// The share of the prompt's blocks that it has seen.
     pub prefix_match: f64,
-    /// Tokens of the prompt, by estimate, that it has seen.
+    /// Estimated tokens of the prompt that it has seen.
     pub cached_tokens: f64,
-    /// Tokens of the prompt, by estimate, that it hasn't seen.
+    /// Estimated tokens of the prompt that it hasn't seen.
     pub uncached_tokens: f64,
-    /// 1 if the request's adapter is loaded there, 0 if it isn't.
+    /// 1 if it has loaded the request's adapter, otherwise 0.
     pub adapter_loaded: f64,
     /// 1 if that adapter waits to be loaded there.
     pub adapter_waiting: f64,
-    /// How many more adapters it can load without unloading one.
+    /// The number of additional adapters that it can load without unloading one.
     pub adapter_slots: f64,
-    /// Requests that this picker has sent there and that are not answered yet.
+    /// Requests that this picker has sent to it and whose responses haven't ended.
     pub in_flight_requests: f64,
-    /// The tokens of these, by estimate.
+    /// The estimated tokens of these requests.
     pub in_flight_tokens: f64,
-    /// How many requests this picker sends there each second.
+    /// The number of requests per second that this picker sends to it.
     pub requests_per_second: f64,
-    /// How long the first token is expected to take.
+    /// The expected time to the first token.
     pub time_to_first_token_seconds: f64,
-    /// How long each further token is expected to take.
+    /// The expected time per further token.
     pub time_per_output_token_seconds: f64,
     /// 1 if the request belongs to a session that this endpoint has served.
     pub session: f64,
@@ -41,12 +41,12 @@ pub struct EndpointFeatures {
     pub cold_request_turn: f64,
     /// How well its range of context lengths fits the prompt, from 0 to 1.
     pub context_length_fit: f64,
-    /// How old the endpoint's own report is.
+    /// The age of the endpoint's report.
     pub report_age_seconds: f64,
 }
 
 impl Default for EndpointFeatures {
-    /// Nothing is known.
+    /// All features are unknown.
     fn default() -> Self {
         Self {
             queue_length: f64::NAN,
@@ -83,10 +83,10 @@ macro_rules! features {
         }
 
         impl Feature {
-            /// All, in the order of the docs.
+            /// All features, in the order of the docs.
             pub const ALL: &[Self] = &[$(Self::$feature),*];
 
-            /// The name under which plugins ask for it.
+            /// Its name in plugins.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Self::$feature => $name,)*
@@ -100,7 +100,7 @@ macro_rules! features {
                 }
             }
 
-            /// The same, to be changed.
+            /// A mutable reference to its value.
             pub fn value_mut(self, endpoint: &mut EndpointFeatures) -> &mut f64 {
                 match self {
                     $(Self::$feature => &mut endpoint.$field,)*
@@ -132,13 +132,13 @@ features! {
 }
 
 impl Feature {
-    /// The one of a name.
+    /// The feature with this name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|feature| feature.name() == name)
     }
 }
 
-/// A map by the names of the features. What is unknown is null.
+/// Serialises to a map by the names of the features. Unknown values are null.
 impl Serialize for EndpointFeatures {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(Feature::ALL.iter().map(|feature| {
@@ -148,7 +148,7 @@ impl Serialize for EndpointFeatures {
     }
 }
 
-/// The features of another version that this one doesn't know are left out, and those that it lacks are unknown.
+/// Ignores unknown features of another version. Missing features are unknown.
 impl<'de> Deserialize<'de> for EndpointFeatures {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let values = BTreeMap::<String, Option<f64>>::deserialize(deserializer)?;
@@ -162,8 +162,8 @@ impl<'de> Deserialize<'de> for EndpointFeatures {
     }
 }
 
-/// Writes the matrix into a buffer that is used again: a row an endpoint, and in each a column a feature. A feature that isn't known to this
-/// picker is a column of NaN, so that a plugin for a newer one answers nevertheless.
+/// Writes the matrix into a reusable buffer: one row per endpoint, and one column per feature. A feature that this picker doesn't know is a
+/// column of NaN, so that a plugin for a newer picker still works.
 pub fn fill<'e>(features: &[Option<Feature>], endpoints: impl IntoIterator<Item = &'e EndpointFeatures>, matrix: &mut Vec<f64>) {
     matrix.clear();
     for endpoint in endpoints {

@@ -1,4 +1,4 @@
-//! Which endpoints may be picked.
+//! Filters the endpoints that may be picked.
 
 use super::{EndpointFeatures, context_length};
 use crate::{
@@ -10,28 +10,28 @@ use crate::{
 /// The label with an endpoint's role.
 pub const ROLE: &str = "llm-d.ai/role";
 
-/// What a filter may look at.
+/// The data for filters.
 #[derive(Clone, Copy, Debug)]
 pub struct Filtering<'f> {
     /// All endpoints of the pool.
     pub endpoints: &'f [Endpoint],
     /// Their features.
     pub features: &'f [EndpointFeatures],
-    /// The tokens of the prompt.
+    /// The number of the prompt's tokens.
     pub tokens: u64,
     /// The time, in microseconds.
     pub now: u64,
-    /// How old a report may be, in microseconds.
+    /// The maximum age of a report, in microseconds.
     pub staleness: u64,
-    /// Decides what is left to chance.
+    /// The seed for random choices.
     pub seed: u64,
 }
 
 impl Filtering<'_> {
-    /// Keeps the places of those endpoints that a profile's filters let through. A profile without a filter by role never picks endpoints that
-    /// only prefill or encode: they don't answer.
+    /// Keeps the positions of endpoints that pass a profile's filters. Without a filter by role, a profile never picks endpoints that only
+    /// prefill or encode, because they generate no responses.
     ///
-    /// After each filter, `passed` gets the type of its plugin and what is left.
+    /// After each filter, `passed` is called with the type of its plugin and the remaining positions.
     pub fn keep(&self, profile: &Profile, kept: &mut Vec<usize>, mut passed: impl FnMut(&'static str, &[usize])) {
         if !profile.filters.iter().any(|filter| matches!(filter, Filter::Role(_))) {
             kept.retain(|at| Role::Decode.accepts(self.endpoints[*at].label(ROLE)));

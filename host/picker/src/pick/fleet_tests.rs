@@ -1,4 +1,4 @@
-//! What is known of the endpoints of a fleet, and which of them filters keep.
+//! Tests of the features of a fleet's endpoints, and of filters.
 
 use super::*;
 use crate::{
@@ -71,7 +71,7 @@ fn features_are_what_endpoints_report_and_what_this_picker_has_sent() {
     assert!(known[1].requests_per_second > 0.0);
     assert!(known[1].queue_length.is_nan() && known[2].adapter_loaded.is_nan() && known[0].time_to_first_token_seconds.is_nan());
     is(known[2].prefix_match, 0.0);
-    // Its prefix is known, so nobody has a turn.
+    // Its prefix is known, so no endpoint has a turn.
     assert!(known[2].cold_request_turn.is_nan());
     assert!(known[0].context_length_fit.abs() < 1e-9 && (known[1].context_length_fit - 1.0).abs() < 1e-9, "100 tokens fit in the second");
     assert!(known[2].context_length_fit.is_nan());
@@ -92,7 +92,7 @@ fn a_prompt_that_nobody_knows_has_its_turn_where_such_a_one_came_longest_ago() {
     is(known[1].cold_request_turn, 0.0);
 }
 
-/// The places that a profile of these filters keeps.
+/// The positions that a profile with these filters keeps.
 fn kept(endpoints: &[Endpoint], features: &[EndpointFeatures], filters: Vec<Filter>, seed: u64) -> Vec<usize> {
     let profile = Profile { filters, ..PickerConfig::default().profiles.primary().clone() };
     let mut kept = (0..endpoints.len()).collect();
@@ -152,7 +152,7 @@ fn a_request_stays_with_its_prefix_unless_that_takes_too_long_or_chance_has_it_e
     assert_eq!(kept(&endpoints, &slow, affinity(0.0), 1), [0, 1, 2]);
     let nobody = [with(0.7, 1.0), with(0.2, 0.5), with(0.0, 2.0)];
     assert_eq!(kept(&endpoints, &nobody, affinity(0.0), 1), [0, 1, 2]);
-    // Without an estimate, by the tokens that are to be prefilled.
+    // Without an estimate, the number of tokens to prefill is used.
     let tokens = |prefix_match, in_flight_tokens| EndpointFeatures {
         prefix_match,
         in_flight_tokens,

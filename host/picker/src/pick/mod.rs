@@ -1,5 +1,4 @@
-//! From what is known of endpoints to the one that a request goes to: features as a matrix, scores as one number for each endpoint, and a
-//! choice by these.
+//! Picks an endpoint for a request: computes features as a matrix, adds up the scores of each endpoint, and chooses by them.
 
 mod choice;
 mod context_length;

@@ -1,4 +1,4 @@
-//! What is known of every endpoint of a pool for one request.
+//! The features of all endpoints of a pool for one request.
 
 use super::{EndpointFeatures, context_length};
 use crate::{
@@ -7,33 +7,33 @@ use crate::{
     prefix::Matches,
 };
 
-/// What of a request decides where it goes.
+/// The properties of a request that affect its routing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RequestTraits<'r> {
     /// The model that it is sent to, which may be an adapter.
     pub model: &'r str,
-    /// The tokens of its prompt, by estimate.
+    /// The estimated tokens of its prompt.
     pub tokens: u64,
-    /// How many whole blocks its prompt has.
+    /// The number of complete blocks in its prompt.
     pub blocks: usize,
     /// The pod that has served its session.
     pub session: Option<&'r str>,
 }
 
-/// By what features are worked out.
+/// The data from which features are computed.
 #[derive(Clone, Copy, Debug)]
 pub struct Knowledge<'k> {
     /// The time, in microseconds.
     pub now: u64,
-    /// Which endpoints have seen how much of the prompt.
+    /// The parts of the prompt that endpoints have seen.
     pub matches: &'k Matches,
-    /// How long first tokens take.
+    /// The estimate of the time to the first token.
     pub first_token: &'k LatencyEstimate,
-    /// How long each further token takes.
+    /// The estimate of the time per further token.
     pub further_tokens: &'k LatencyEstimate,
-    /// Whether the order of requests without a known prefix is wanted, which takes a sort.
+    /// Whether to compute `cold_request_turn`, which requires a sort.
     pub wants_cold_turn: bool,
-    /// The label with ranges of context lengths, if they are wanted.
+    /// The label with ranges of context lengths, if they are needed.
     pub context_length: Option<&'k str>,
 }
 
@@ -42,7 +42,7 @@ fn number(count: u64) -> f64 {
     count as f64
 }
 
-/// Works out the features of all endpoints, in their order, into a buffer that is used again.
+/// Computes the features of all endpoints, in their order, into a reusable buffer.
 pub fn features(endpoints: &[Endpoint], request: &RequestTraits<'_>, knowledge: &Knowledge<'_>, features: &mut Vec<EndpointFeatures>) {
     features.clear();
     features.extend(endpoints.iter().map(|endpoint| one(endpoint, request, knowledge)));
@@ -98,7 +98,7 @@ fn one(endpoint: &Endpoint, request: &RequestTraits<'_>, knowledge: &Knowledge<'
     features
 }
 
-/// By what an estimate of an answer's times is made, and learns.
+/// The inputs of an estimate, for predicting and learning.
 pub fn sent(features: &EndpointFeatures) -> Sent {
     Sent {
         uncached_tokens: features.uncached_tokens,
@@ -108,14 +108,14 @@ pub fn sent(features: &EndpointFeatures) -> Sent {
     }
 }
 
-/// 1 for the endpoints that got a request with an unknown prefix longest ago or never, 0 for the last one.
+/// 1 for the endpoints that got a request with an unknown prefix longest ago or never, 0 for the one that got the latest.
 fn cold_turns(endpoints: &[Endpoint], features: &mut [EndpointFeatures]) {
     let mut times: Vec<u64> = endpoints.iter().map(|endpoint| endpoint.state.cold_request()).collect();
     times.sort_unstable();
     times.dedup();
     let last = number(times.len().saturating_sub(1).max(1) as u64);
     for (endpoint, features) in endpoints.iter().zip(features) {
-        // It may have changed since, and is then the last.
+        // It may have changed since then, and is then the latest.
         let rank = times.partition_point(|time| *time < endpoint.state.cold_request()).min(times.len() - 1);
         features.cold_request_turn = 1.0 - number(rank as u64) / last;
     }

@@ -17,7 +17,7 @@ fn chosen(choice: Choice, scores: &Scores, number: usize, seed: u64) -> Vec<usiz
     chosen
 }
 
-/// How often each endpoint is the first choice, by many seeds.
+/// The share of seeds for which each endpoint is the first choice.
 fn shares(choice: Choice, scores: &Scores) -> Vec<f64> {
     const SEEDS: u64 = 20_000;
     let mut counts = vec![0_u32; scores.sums().len()];

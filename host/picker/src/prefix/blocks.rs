@@ -1,40 +1,40 @@
-//! A prompt as a chain of block hashes: a block's hash stands for it and everything before it.
+//! A prompt as a chain of block hashes. A block's hash covers the block and everything before it.
 //!
-//! With `xxh64` of seed 0 and numbers as 8 little-endian bytes, joined by `++`:
+//! With `xxh64` of seed 0, numbers as 8 little-endian bytes, and `++` for concatenation:
 //!
 //! - `h(0) = xxh64(model)`, or with a cache salt `xxh64(model ++ 0xff ++ salt)`;
-//! - `h(i) = xxh64(xxh64(block i) ++ h(i-1))`, where blocks count from 1.
+//! - `h(i) = xxh64(xxh64(block i) ++ h(i-1))`, with blocks numbered from 1.
 //!
-//! The hashes of a prompt are `h(1)` and on; they are the same in every process. A last block that isn't full has none.
+//! The hashes of a prompt are `h(1)` and the following ones. They are the same in every process. An incomplete last block has none.
 
 use std::num::NonZeroU32;
 use xxhash_rust::xxh64::{Xxh64, xxh64};
 
-/// The estimate of how many bytes of a prompt are a token.
+/// The estimated number of a prompt's bytes per token.
 pub const BYTES_PER_TOKEN: u32 = 4;
 
-/// The fewest tokens of a block unless a caller insists: smaller ones cost more memory and time than they add precision.
+/// The minimum block size for engines, in tokens. Smaller blocks cost more memory and time than they add precision.
 pub const MIN_BLOCK_TOKENS: u32 = 64;
 
-/// The tokens of a prompt that are hashed; what follows doesn't count.
+/// The maximum number of a prompt's tokens that are hashed. The rest is ignored.
 pub const MAX_PROMPT_TOKENS: u32 = 131_072;
 
-/// Ends the model's name before a salt: UTF-8 never contains it, so that no model and salt are hashed as another pair.
+/// Separates the model's name from a salt. UTF-8 never contains it, so different pairs of model and salt never have the same input.
 const SALT_FOLLOWS: u8 = 0xff;
 
-/// The length of a block.
+/// The size of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BlockSize {
     tokens: NonZeroU32,
 }
 
 impl BlockSize {
-    /// The length that suits an engine with blocks of so many tokens: its own, at least `MIN_BLOCK_TOKENS`.
+    /// The block size for an engine with blocks of `tokens` tokens: its own, but at least `MIN_BLOCK_TOKENS`.
     pub const fn of_engine(tokens: u32) -> Self {
         Self::exactly(if tokens < MIN_BLOCK_TOKENS { MIN_BLOCK_TOKENS } else { tokens })
     }
 
-    /// Exactly this many tokens; none is taken as one.
+    /// Exactly this number of tokens; 0 becomes 1.
     pub const fn exactly(tokens: u32) -> Self {
         match NonZeroU32::new(tokens) {
             Some(tokens) => Self { tokens },
@@ -42,23 +42,23 @@ impl BlockSize {
         }
     }
 
-    /// The tokens of a block.
+    /// The number of tokens in a block.
     pub const fn tokens(self) -> u32 {
         self.tokens.get()
     }
 
-    /// The bytes of a block.
+    /// The number of bytes in a block.
     pub const fn bytes(self) -> usize {
         (self.tokens.get() as usize).saturating_mul(BYTES_PER_TOKEN as usize)
     }
 
-    /// The most blocks that a prompt has.
+    /// The maximum number of a prompt's blocks.
     pub const fn max_blocks(self) -> usize {
         (MAX_PROMPT_TOKENS / self.tokens.get()) as usize
     }
 
-    /// How many blocks of this length fit in the cache of an engine that has so many blocks of so many tokens. The two lengths differ for
-    /// engines with small blocks, whose count alone overstates what they hold.
+    /// The number of blocks of this size that fit in an engine's cache, which has `engine_blocks` blocks of `engine_block_tokens` tokens.
+    /// The sizes differ for engines with small blocks, whose number of blocks alone would overstate the capacity.
     pub fn capacity(self, engine_blocks: u64, engine_block_tokens: u32) -> usize {
         let blocks = engine_blocks.saturating_mul(u64::from(engine_block_tokens)) / u64::from(self.tokens());
         usize::try_from(blocks).unwrap_or(usize::MAX)
@@ -71,7 +71,7 @@ impl Default for BlockSize {
     }
 }
 
-/// Hashes a prompt that comes in pieces. No piece is kept: a block that spans pieces is hashed as it arrives.
+/// Hashes a prompt that arrives in pieces. It stores no piece: a block that spans pieces is hashed incrementally.
 #[derive(Clone)]
 pub struct PrefixHasher {
     size: BlockSize,
@@ -82,7 +82,7 @@ pub struct PrefixHasher {
 }
 
 impl PrefixHasher {
-    /// Begins a prompt for a model, with the request's cache salt (empty: none).
+    /// Starts a prompt for a model, with the request's cache salt (empty for none).
     pub fn new(model: &str, salt: &str, size: BlockSize) -> Self {
         let mut first = Xxh64::new(0);
         first.update(model.as_bytes());
@@ -120,7 +120,7 @@ impl PrefixHasher {
         }
     }
 
-    /// Whether the prompt has its most blocks, so that nothing more is of use.
+    /// Whether the maximum number of blocks is reached, so that further pieces are ignored.
     pub fn is_full(&self) -> bool {
         self.hashes.len() >= self.size.max_blocks()
     }
@@ -130,7 +130,7 @@ impl PrefixHasher {
         &self.hashes
     }
 
-    /// The hashes of all blocks, from the first.
+    /// The hashes of all blocks, in order.
     pub fn finish(self) -> Vec<u64> {
         self.hashes
     }
@@ -154,7 +154,7 @@ impl std::fmt::Debug for PrefixHasher {
     }
 }
 
-/// The block hashes of a prompt in pieces; no more pieces are taken than count.
+/// The block hashes of a prompt in pieces. It takes no more pieces than necessary.
 pub fn hash_pieces<'a>(model: &str, salt: &str, size: BlockSize, pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<u64> {
     let mut hasher = PrefixHasher::new(model, salt, size);
     for piece in pieces {

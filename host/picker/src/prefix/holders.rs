@@ -1,12 +1,12 @@
-//! The endpoints that have seen one block, in 8 bytes while they are few, which most blocks' holders are, and as a set of bits when they are many.
+//! The endpoints that have seen one block: 8 bytes for a few endpoints, as for most blocks, and a set of bits for many.
 
-/// How many holders fit in place.
+/// The number of holders that fit in place.
 const FEW: usize = 3;
 
-/// Marks a holder that was sent the block again since its eviction was last considered.
+/// Marks a holder that has been sent the block again since its last possible eviction.
 const AGAIN: u16 = 1 << 15;
 
-/// No endpoint: endpoints' numbers are far below.
+/// No endpoint. The numbers of endpoints are far below this.
 const NOBODY: u16 = AGAIN - 1;
 
 /// The holders of a block: in place with their marks, or the number of a set.
@@ -16,26 +16,26 @@ pub(super) enum Holders {
     Many(u32),
 }
 
-/// What came of taking a block from an endpoint.
+/// The result of evicting a block from an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Taken {
-    /// The endpoint keeps it, and has no mark any more.
+    /// The endpoint keeps the block, but loses its mark.
     Spared,
-    /// The endpoint doesn't hold it; another does.
+    /// The endpoint no longer holds the block; another does.
     Gone,
-    /// No endpoint holds it.
+    /// No endpoint holds the block any more.
     Last,
 }
 
 impl Holders {
     pub(super) const NONE: Self = Self::Few([NOBODY; FEW]);
 
-    /// Whether there are none; a set always has some.
+    /// Whether there are no holders. A set always has some.
     pub(super) fn is_none(self) -> bool {
         matches!(self, Self::Few([NOBODY, NOBODY, NOBODY]))
     }
 
-    /// Adds an endpoint, or marks one that is a holder already. True: it is new.
+    /// Adds an endpoint, or marks it if it is already a holder. Returns whether it is new.
     pub(super) fn add(&mut self, endpoint: u16, sets: &mut Sets) -> bool {
         match self {
             Self::Few(few) => {
@@ -63,7 +63,7 @@ impl Holders {
         }
     }
 
-    /// Takes the block from an endpoint, unless it is marked and may be spared.
+    /// Evicts the block from an endpoint, unless it is marked and may be spared.
     pub(super) fn take(&mut self, endpoint: u16, may_spare: bool, sets: &mut Sets) -> Taken {
         match self {
             Self::Few(few) => {
@@ -79,7 +79,7 @@ impl Holders {
                 if !sets.take(*number, endpoint, may_spare) {
                     return Taken::Spared;
                 }
-                // As soon as they fit in place: a set costs little only because at least four share it.
+                // As soon as the holders fit in place: a set is only economical if at least four share it.
                 if let Some(few) = sets.few(*number) {
                     sets.discard(*number);
                     *self = Self::Few(few);
@@ -89,7 +89,7 @@ impl Holders {
         if self.is_none() { Taken::Last } else { Taken::Gone }
     }
 
-    /// The holders whose numbers are from `word` x 64, as bits.
+    /// The holders from number `word` x 64 on, as bits.
     pub(super) fn word(self, word: usize, sets: &Sets) -> u64 {
         match self {
             Self::Few(few) => few
@@ -101,7 +101,7 @@ impl Holders {
         }
     }
 
-    /// How many words have all holders.
+    /// The number of words for all holders.
     pub(super) fn words(self, sets: &Sets) -> usize {
         match self {
             Self::Few(few) => few
@@ -157,7 +157,7 @@ impl Sets {
         }
     }
 
-    /// Adds an endpoint, or marks it. True: it is new.
+    /// Adds an endpoint, or marks it. Returns whether it is new.
     fn add(&mut self, number: u32, endpoint: u16) -> bool {
         let set = &mut self.by_number[number as usize];
         let word = usize::from(endpoint / 64);
@@ -176,7 +176,7 @@ impl Sets {
         new
     }
 
-    /// Takes an endpoint out, unless it is marked and may be spared. False: it is spared.
+    /// Removes an endpoint, unless it is marked and may be spared. Returns false if it is spared.
     fn take(&mut self, number: u32, endpoint: u16, may_spare: bool) -> bool {
         let Some(word) = self.by_number[number as usize].get_mut(usize::from(endpoint / 64)) else { return true };
         let spared = may_spare && word.again & bit(endpoint) != 0;
@@ -203,7 +203,7 @@ impl Sets {
     }
 }
 
-/// An endpoint's bit in its word.
+/// The bit of an endpoint in its word.
 fn bit(endpoint: u16) -> u64 {
     1 << (endpoint % 64)
 }

@@ -1,18 +1,20 @@
-//! Which endpoints have seen which blocks.
+//! Remembers which endpoints have seen which blocks.
 //!
-//! Two kinds of locks. A shard's guards who holds the blocks of a 256th of all hashes; it is held for one block at a time, and all that a search
-//! takes. An endpoint's guards the queue of its blocks; recording holds it throughout, so that the queue always lists exactly the blocks that
-//! the endpoint holds, and takes shards' locks under it, never the other way round. Only recording for the same endpoint waits for it.
+//! There are two kinds of locks. A shard's lock guards the holders of the blocks of a 256th of all hashes. It is held for one block at a
+//! time, and a search takes no others. An endpoint's lock guards the queue of its blocks. Recording holds it throughout, so that the queue
+//! always lists exactly the blocks that the endpoint holds. While it is held, shards' locks are taken, never the other way round. Only
+//! other recordings for the same endpoint wait for it.
 //!
-//! Recency is second chance, not strict LRU: the queue is in the order of arrival, a block that is recorded again is only marked, and when a
-//! marked block's turn to go comes it loses the mark and goes to the end instead. So a marked block may outlive one that was used later, and
-//! blocks that were marked once or often are alike. Without marks it is exactly LRU. In return, recording a known block moves nothing.
+//! Recency is second chance, not strict LRU. The queue is in order of arrival, and a block that is recorded again is only marked. When a
+//! marked block is next to be evicted, it loses the mark and moves to the end instead. A marked block may therefore outlive one that was
+//! used later, and a block that was marked once is equal to one that was marked often. Without marks, it is exactly LRU. In return,
+//! recording a known block moves nothing.
 //!
-//! Memory, in bytes for each block of each endpoint: 8 of the queue (16 while it grows), and for a block that only this endpoint holds 20 to 28
-//! of the table (40 after most was forgotten). That is about 32, and 56 at worst, beside some 200 KB that even an empty index has or small tables
-//! come to. Endpoints that hold the same block share the table's part. From the fourth holder on there is also a set, of 16 for every 64
-//! endpoints up to the highest number in it and about 32 of bookkeeping (which stays until a shard has no set): four holders among 512 endpoints
-//! come to 70 each at worst, and many to far less than they do apart.
+//! Memory, in bytes per block and endpoint: the queue takes 8 (16 while it grows), and for a block that only this endpoint holds, the table
+//! takes 20 to 28 (40 after most blocks were forgotten). This is about 32, and at most 56, in addition to about 200 KB for an empty index
+//! or for small tables. Endpoints that hold the same block share the table's part. From the fourth holder on, there is also a set. It takes
+//! 16 for every 64 endpoints up to the highest number in it, and about 32 for bookkeeping (which stays until a shard has no set). Four
+//! holders among 512 endpoints take at most 70 each, and many holders take far less than they would separately.
 
 use super::{matches::Matches, shard::Shard};
 use std::{
@@ -21,36 +23,36 @@ use std::{
     sync::{Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
-/// The blocks that an endpoint holds at most, unless `PrefixIndex::set_capacity` says otherwise.
+/// The default maximum number of blocks per endpoint; see `PrefixIndex::set_capacity`.
 pub const DEFAULT_CAPACITY: usize = 31_250;
 
-/// The greatest capacity: what an engine reports is not a licence to use any amount of memory here.
+/// The maximum capacity: an engine's report must not lead to unlimited memory here.
 pub const MAX_CAPACITY: usize = 1 << 20;
 
-/// Endpoints' numbers are below this; nothing is remembered for others.
+/// The numbers of endpoints are below this. Nothing is remembered for others.
 pub const MAX_ENDPOINTS: u32 = 4_096;
 
 const SHARDS: usize = 256;
 
-/// How many marked blocks one eviction passes over before it takes the next all the same. That bounds how long one recorded block takes, yet is
-/// more than the blocks of most prompts: a gap in a prefix that is in use costs all behind it.
+/// The maximum number of marked blocks that one eviction skips. After that, it evicts the next one anyway. This limits the time to record
+/// one block. It exceeds the number of blocks of most prompts, because a gap in a prefix in use makes all later blocks useless.
 const MOST_SPARED: usize = 4_096;
 
-/// How many blocks are evicted before the endpoint's lock is let go for a moment.
+/// The number of blocks that are evicted before the endpoint's lock is released for a moment.
 const EVICTED_AT_ONCE: usize = 512;
 
-/// The number of an endpoint. Numbers are the caller's and had better be small; one that is given again after `PrefixIndex::forget` is another
-/// endpoint. A caller that picks and records concurrently reuses last the number that it freed last: a record on its way would count for the
-/// new endpoint.
+/// The number of an endpoint. The caller assigns numbers, which should be small. A number that is reused after `PrefixIndex::forget` is
+/// another endpoint. If a caller picks and records concurrently, it should reuse the number that it freed last only after all others,
+/// because a pending recording would be credited to the new endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EndpointId(pub u32);
 
-/// The blocks of an endpoint, the next to go first.
+/// The blocks of an endpoint, in the order of eviction.
 #[derive(Debug)]
 pub(super) struct Queue {
     pub(super) keys: VecDeque<u64>,
     pub(super) capacity: usize,
-    /// The endpoint is being forgotten: nothing is added meanwhile.
+    /// Whether the endpoint is being forgotten. Until then, nothing is added.
     leaving: bool,
 }
 
@@ -64,31 +66,31 @@ impl Queue {
     fn push(&mut self, key: u64) {
         let len = self.keys.len();
         if len == self.keys.capacity() {
-            // Doubles, yet never beyond the capacity.
+            // Doubles, but not beyond the capacity.
             self.keys.reserve_exact(self.capacity.saturating_sub(len).min(len.max(64)).max(1));
         }
         self.keys.push_back(key);
     }
 }
 
-/// Keeps locks that different threads take at once in different cache lines.
+/// Keeps locks that are taken by different threads in different cache lines.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Aligned<T>(pub(super) T);
 
-/// Where an endpoint's queue is from its first use on.
+/// An endpoint's queue, which exists from its first use.
 type Place = OnceLock<Box<Aligned<Mutex<Queue>>>>;
 
-/// The blocks that endpoints have seen, shared by all threads.
+/// The blocks that endpoints have seen. All threads share it.
 pub struct PrefixIndex {
     pub(super) shards: Box<[Aligned<Mutex<Shard>>]>,
     pub(super) endpoints: Box<[Place]>,
-    /// Odd and unknown outside: multiplied with it, hashes are keys that a client can't choose to be alike, and different ones stay different.
+    /// An odd secret number. Hashes are multiplied by it, so that clients can't construct similar keys. Different hashes remain different.
     secret: u64,
 }
 
 impl PrefixIndex {
-    /// An index that has seen nothing.
+    /// An empty index.
     pub fn new() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Aligned::default()).collect(),
@@ -97,15 +99,15 @@ impl PrefixIndex {
         }
     }
 
-    /// Remembers that an endpoint is sent a prompt with these block hashes. Of a prompt with more than the endpoint's capacity, the first blocks
-    /// count.
+    /// Records that an endpoint is sent a prompt with these block hashes. If the prompt exceeds the endpoint's capacity, only its first
+    /// blocks are recorded.
     pub fn record(&self, endpoint: EndpointId, hashes: &[u64]) {
         let Some((number, place)) = self.place(endpoint) else { return };
         let mut queue = lock(&place.get_or_init(Box::default).0);
         if queue.leaving {
             return;
         }
-        // From the end, so that a prompt's last blocks are the next to go: the others are of use without them, but not they without the others.
+        // In reverse, so that a prompt's last blocks are evicted first: they are useless without the earlier ones, but not vice versa.
         for hash in hashes.iter().take(queue.capacity).rev() {
             let key = self.key(*hash);
             if self.shard(key).add(key, number) {
@@ -117,8 +119,8 @@ impl PrefixIndex {
         }
     }
 
-    /// Works out how many leading blocks of a prompt each endpoint has. Ends at the first block that no endpoint has which has all before, and
-    /// counts as no use of the blocks: the endpoint that is picked is yet to be recorded.
+    /// Computes the number of leading blocks of a prompt that each endpoint has. Stops once no endpoint has all blocks so far. Doesn't mark
+    /// the blocks as used: the caller records the picked endpoint later.
     pub fn matches(&self, hashes: &[u64], matches: &mut Matches) {
         matches.clear();
         for (before, hash) in hashes.iter().enumerate() {
@@ -134,7 +136,7 @@ impl PrefixIndex {
         matches.end(hashes.len());
     }
 
-    /// Forgets an endpoint: its blocks and its capacity. What is recorded for it before this returns is forgotten too.
+    /// Forgets an endpoint's blocks and its capacity, including blocks that are recorded for it before this returns.
     pub fn forget(&self, endpoint: EndpointId) {
         let Some((number, place)) = self.place(endpoint) else { return };
         let Some(place) = place.get() else { return };
@@ -151,7 +153,7 @@ impl PrefixIndex {
         }
     }
 
-    /// Sets how many blocks an endpoint holds at most (`MAX_CAPACITY` if more); those over it go.
+    /// Sets the maximum number of blocks of an endpoint (at most `MAX_CAPACITY`). Blocks beyond it are evicted.
     pub fn set_capacity(&self, endpoint: EndpointId, blocks: usize) {
         let Some((number, place)) = self.place(endpoint) else { return };
         let place = place.get_or_init(Box::default);
@@ -169,22 +171,22 @@ impl PrefixIndex {
         }
     }
 
-    /// How many blocks are remembered, counted for each endpoint.
+    /// The number of remembered blocks, counted per endpoint.
     pub fn len(&self) -> usize {
         self.queues().map(|queue| queue.keys.len()).sum()
     }
 
-    /// Whether nothing is remembered.
+    /// Whether no block is remembered.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// How many blocks of one endpoint are remembered.
+    /// The number of remembered blocks of one endpoint.
     pub fn endpoint_len(&self, endpoint: EndpointId) -> usize {
         self.place(endpoint).and_then(|(_, place)| place.get()).map_or(0, |place| lock(&place.0).keys.len())
     }
 
-    /// The bytes in use, without what the allocator adds.
+    /// The memory in use, in bytes, without the allocator's overhead.
     pub fn memory(&self) -> usize {
         let fixed = size_of_val(&*self.shards) + size_of_val(&*self.endpoints);
         let shards: usize = self.shards.iter().map(|shard| lock(&shard.0).bytes()).sum();
@@ -192,7 +194,7 @@ impl PrefixIndex {
         fixed + shards + queues
     }
 
-    /// Takes the next block to go from an endpoint.
+    /// Evicts the next block of an endpoint.
     fn evict(&self, number: u16, queue: &mut Queue) {
         let mut spared = 0;
         while let Some(key) = queue.keys.pop_front() {
@@ -208,7 +210,7 @@ impl PrefixIndex {
         hash.wrapping_mul(self.secret)
     }
 
-    /// Locks the shard of a key. The shard's table uses the highest bits of the key, so the shard is chosen by others.
+    /// Locks the shard of a key. The shard's table uses the highest bits of the key, so the shard is chosen by other bits.
     pub(super) fn shard(&self, key: u64) -> MutexGuard<'_, Shard> {
         let [_, _, _, byte, ..] = key.to_le_bytes();
         lock(&self.shards[usize::from(byte)].0)
@@ -236,7 +238,7 @@ impl std::fmt::Debug for PrefixIndex {
     }
 }
 
-/// Locks; after a panic elsewhere too, since the guarded data is at worst forgetful.
+/// Locks even after a panic elsewhere. At worst, the guarded data lacks something.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,33 +1,33 @@
-//! How much of a prompt each endpoint has seen.
+//! The parts of a prompt that endpoints have seen.
 
 use super::{
     holders::{Holders, Sets},
     index::EndpointId,
 };
 
-/// The answer of `PrefixIndex::matches`, and the memory to work it out in: to be used again for the next prompt.
+/// The result of `PrefixIndex::matches`, with its working memory. Reuse it for the next prompt.
 #[derive(Debug, Default)]
 pub struct Matches {
     /// The endpoints that have every block so far, as bits.
     active: Vec<u64>,
-    /// Endpoints with how many leading blocks they have, fewest first.
+    /// Endpoints with the number of their leading blocks, fewest first.
     found: Vec<(EndpointId, usize)>,
-    /// The same by endpoint; zero for all others.
+    /// The same numbers by endpoint; zero for all others.
     blocks: Vec<usize>,
 }
 
 impl Matches {
-    /// How many blocks an endpoint has, counted from the prompt's first without a gap.
+    /// The number of leading blocks that an endpoint has without a gap.
     pub fn blocks(&self, endpoint: EndpointId) -> usize {
         self.blocks.get(endpoint.0 as usize).copied().unwrap_or(0)
     }
 
-    /// The endpoints that have at least the first block, with how many they have, longest first.
+    /// The endpoints that have at least the first block, with the number of their blocks, most first.
     pub fn iter(&self) -> impl Iterator<Item = (EndpointId, usize)> {
         self.found.iter().rev().copied()
     }
 
-    /// The most blocks that any endpoint has.
+    /// The maximum number of blocks of any endpoint.
     pub fn longest(&self) -> usize {
         self.found.last().map_or(0, |(_, blocks)| *blocks)
     }
@@ -46,12 +46,13 @@ impl Matches {
         self.active.clear();
     }
 
-    /// Begins with the holders of the first block.
+    /// Starts with the holders of the first block.
     pub(super) fn begin(&mut self, holders: Holders, sets: &Sets) {
         self.active.extend((0..holders.words(sets)).map(|word| holders.word(word, sets)));
     }
 
-    /// Goes on with the holders of the block after so many: who isn't among them has no more than these. False: nobody is left.
+    /// Continues with the holders of the block after the first `blocks`. Endpoints that aren't among them have only these. Returns false if
+    /// none remains.
     pub(super) fn narrow(&mut self, blocks: usize, holders: Holders, sets: &Sets) -> bool {
         let mut left = 0;
         for (word, base) in (0..self.active.len()).zip((0u32..).step_by(64)) {
@@ -66,7 +67,7 @@ impl Matches {
         left != 0
     }
 
-    /// Ends with the endpoints that are left having so many blocks.
+    /// Ends with this number of blocks for the remaining endpoints.
     pub(super) fn end(&mut self, blocks: usize) {
         for (word, base) in (0..self.active.len()).zip((0u32..).step_by(64)) {
             let active = std::mem::take(&mut self.active[word]);

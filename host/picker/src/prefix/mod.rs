@@ -1,7 +1,7 @@
-//! Which prompt prefixes endpoints have seen, so that a request goes where its KV cache is likely warm.
+//! Remembers which prompt prefixes endpoints have seen, so that a request is sent to an endpoint whose KV cache is probably warm.
 //!
-//! A prompt becomes a chain of block hashes (`blocks`), and an index remembers for each endpoint the blocks of the prompts that were sent there
-//! (`index`). It is an approximation of what engines hold: nothing of an engine's own evictions arrives here.
+//! A prompt becomes a chain of block hashes (`blocks`), and an index remembers for each endpoint the blocks of the prompts that it was sent
+//! (`index`). This only approximates the content of engines' caches: an engine's own evictions aren't reported here.
 
 pub mod blocks;
 pub mod index;

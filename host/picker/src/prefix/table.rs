@@ -1,7 +1,7 @@
-//! A hash table of 16 bytes a slot. The standard one doubles, and doubles once more under steady replacement, to forgo moving entries when one
-//! goes; this one grows by a quarter and closes gaps, which halves the memory of an index that is mostly this table.
+//! A hash table with 16 bytes per slot. The standard one doubles its size, and doubles it again under steady replacement, to avoid moving
+//! entries on removal. This one grows by a quarter and closes gaps, which halves the memory of an index that consists mostly of this table.
 //!
-//! Keys are spread evenly already: a key's highest bits say where it belongs (its home), and it stands there or in the first free slot behind.
+//! Keys are evenly distributed: a key's highest bits give its home, and it is in that slot or in the first free one after it.
 
 use super::holders::Holders;
 
@@ -13,10 +13,10 @@ pub(super) struct Slot {
     pub(super) holders: Holders,
 }
 
-/// A slot is free if nobody holds its block.
+/// A slot is free if its block has no holder.
 const FREE: Slot = Slot { key: 0, holders: Holders::NONE };
 
-/// Who holds which block. At most four in five slots are taken, and at least two in five once there are more than a few.
+/// The holders of each block. At most four of five slots are in use, and at least two of five unless there are only a few.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pub(super) slots: Vec<Slot>,
@@ -28,12 +28,12 @@ impl Table {
         self.slots.len() * size_of::<Slot>()
     }
 
-    /// The holders of a block that has some.
+    /// The holders of a block, if it has any.
     pub(super) fn get(&self, key: u64) -> Option<Holders> {
         self.position(key).map(|at| self.slots[at].holders)
     }
 
-    /// Where a block that has holders stands.
+    /// The position of a block that has holders.
     pub(super) fn position(&self, key: u64) -> Option<usize> {
         self.find(key).ok()
     }
@@ -42,7 +42,7 @@ impl Table {
         &mut self.slots[position].holders
     }
 
-    /// The holders of a block. If it had none, the caller adds one at once: the slot counts as taken.
+    /// The holders of a block. If there are none, the caller adds one immediately, because the slot is now in use.
     pub(super) fn entry(&mut self, key: u64) -> &mut Holders {
         let at = match self.find(key) {
             Ok(at) => at,
@@ -59,7 +59,7 @@ impl Table {
         &mut self.slots[at].holders
     }
 
-    /// Frees a taken slot. Entries behind that belong at or before the gap move up, so that every search may end at a free slot.
+    /// Frees a slot. Later entries whose home is at or before the gap move up, so that a search may stop at a free slot.
     pub(super) fn remove(&mut self, position: usize) {
         let slots = self.slots.len();
         let mut gap = position;
@@ -80,7 +80,7 @@ impl Table {
         }
     }
 
-    /// Where a key stands, or else where it would.
+    /// The position of a key, or otherwise the position for it.
     fn find(&self, key: u64) -> Result<usize, usize> {
         if self.slots.is_empty() {
             return Err(0);
@@ -106,7 +106,7 @@ impl Table {
         at
     }
 
-    /// The key's share of the slots, which needn't be a power of two. Below their number, so that the conversion never fails.
+    /// The home of a key. The number of slots needn't be a power of two. The result is below it, so the conversion never fails.
     fn home(&self, key: u64) -> usize {
         usize::try_from((u128::from(key) * self.slots.len() as u128) >> 64).unwrap_or_default()
     }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use xxhash_rust::xxh64::xxh64;
 
-/// A hash as any: those of prompts are spread evenly.
+/// An arbitrary hash. The hashes of prompts are evenly distributed.
 fn hash(of: u64) -> u64 {
     xxh64(&of.to_le_bytes(), 0)
 }
@@ -29,12 +29,12 @@ fn matched(index: &PrefixIndex, hashes: &[u64]) -> Vec<(EndpointId, usize)> {
     found
 }
 
-/// How many of these blocks an endpoint holds, wherever they stand.
+/// The number of these blocks that an endpoint holds, in any order.
 fn held(index: &PrefixIndex, endpoint: EndpointId, hashes: &[u64]) -> usize {
     hashes.iter().filter(|hash| matched(index, &[**hash]).iter().any(|(found, _)| *found == endpoint)).count()
 }
 
-/// Queues and shards tell the same: every queued block once, and no holder that has it not queued.
+/// Checks that queues and shards agree: each queued block occurs once, and each holder has its blocks queued.
 fn audit(index: &PrefixIndex) {
     let mut queued = 0;
     for (number, place) in (0u32..).zip(&index.endpoints) {
@@ -73,7 +73,7 @@ fn hashes_are_as_documented() {
     assert_eq!(hash_pieces("llama", "", BlockSize::default(), [&text[..]]), [first, chain(&text[256..512], first)]);
     let salted = chain(&text[..256], xxh64(b"llama\xffsalt", 0));
     assert_eq!(hash_pieces("llama", "salt", BlockSize::default(), [&text[..300]]), [salted]);
-    // By number too, so that another byte order or version of the algorithm is noticed.
+    // As a constant too, so that another byte order or version of the algorithm is noticed.
     assert_eq!(first, 1_892_014_843_035_057_902);
 }
 
@@ -111,7 +111,7 @@ fn prompts_are_hashed_up_to_the_cap() {
     let (size, text) = (BlockSize::default(), vec![b'x'; 600_000]);
     let all = hash_pieces("m", "", size, [&text[..]]);
     assert_eq!(all.len(), 2_048);
-    // What comes after isn't even looked at.
+    // The rest isn't read.
     assert_eq!(hash_pieces("m", "", size, std::iter::repeat(&text[..1_000])), all);
     let mut hasher = PrefixHasher::new("m", "", BlockSize::exactly(u32::MAX));
     hasher.write(&text);
@@ -142,7 +142,7 @@ proptest! {
         prop_assert_eq!(hash_pieces("m", "s", size, text.chunks(1)), whole);
     }
 
-    /// Keys that belong close together, so that slots are contended and gaps close over the table's end.
+    /// Keys with nearby homes, so that slots are contended and gaps are closed across the end of the table.
     #[test]
     fn tables_are_maps(operations in prop::collection::vec((any::<bool>(), 0u64..6, 0u64..12), 0..300)) {
         let (mut shard, mut model) = (Shard::default(), HashSet::new());
@@ -163,7 +163,7 @@ proptest! {
         }
     }
 
-    /// One block's holders against a map of marks: in place, in a set, and back.
+    /// Compares one block's holders with a map of marks: in place, in a set, and back.
     #[test]
     fn holders_are_maps(operations in prop::collection::vec((0u8..4, 0usize..7), 0..80)) {
         let (mut shard, mut model) = (Shard::default(), HashMap::new());
@@ -311,7 +311,7 @@ fn the_end_of_a_prompt_goes_before_its_beginning() {
     index.record(endpoint, &hashes(0..80));
     index.record(endpoint, &hashes(1_000..1_050));
     assert_eq!(matched(&index, &hashes(0..80)), [(endpoint, 50)]);
-    // One that is too long alone: its first blocks are kept.
+    // A prompt that exceeds the capacity: its first blocks are kept.
     index.record(endpoint, &hashes(5_000..9_000));
     assert_eq!(matched(&index, &hashes(5_000..9_000)), [(endpoint, 100)]);
 }
@@ -373,7 +373,7 @@ fn five_hundred_endpoints_share_a_prefix() {
     }
     let expected: Vec<_> = (0..500).map(|number| (EndpointId(number), number as usize % 100 + 1)).collect();
     assert_eq!(matched(&index, &prompt), expected);
-    // Scratch that was used for a prompt tells nothing of it with the next.
+    // Reused scratch memory contains nothing of the previous prompt.
     let mut matches = Matches::default();
     index.matches(&prompt, &mut matches);
     index.matches(&hashes(500..510), &mut matches);
@@ -435,7 +435,7 @@ fn memory_is_bounded() {
     let used = index.memory() - empty;
     assert!(used <= 40_000 * 38, "{used}");
     audit(&index);
-    // The same blocks everywhere: only the queues are apart.
+    // All have the same blocks, so only the queues are separate.
     for number in 0..8 {
         index.record(EndpointId(number), &hashes(0..5_000));
     }

@@ -1,4 +1,4 @@
-//! Which model a request is sent to instead of the one that it names, by the InferenceModelRewrites of its pool.
+//! Replaces the model of a request according to the InferenceModelRewrites of its pool.
 
 #[cfg(test)]
 mod tests;
@@ -8,49 +8,49 @@ use std::collections::HashMap;
 /// An InferenceModelRewrite of a pool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelRewrite {
-    /// When it was created, in seconds since 1970. Of two that have a rule for a model, the older one counts.
+    /// Its creation time, in seconds since 1970. If two have a rule for a model, the older one takes precedence.
     pub created: i64,
-    /// Its namespace and name, which decide between two of one age.
+    /// Its namespace and name, by which two of the same age are ordered.
     pub name: (String, String),
-    /// Its rules. The first that has the model counts.
+    /// Its rules. The first one for the model is used.
     pub rules: Vec<Rule>,
 }
 
 /// A rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// The models that it is for, by their exact names; all if there are none.
+    /// The models that it applies to, by their exact names; if empty, all.
     pub models: Vec<String>,
-    /// Where their requests go. Without any, they stay as they are.
+    /// The models that requests are sent to. If empty, the model stays unchanged.
     pub targets: Vec<Target>,
 }
 
-/// A model that requests go to.
+/// A model that requests are sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The model.
     pub model: String,
-    /// How many requests it gets beside the others. Without a weight on any target, all get as many.
+    /// Its share of requests, relative to the others. If no target has a weight, all get the same share.
     pub weight: Option<u32>,
 }
 
-/// The rewrites of a pool, ready to be asked for each request.
+/// The rewrites of a pool, prepared for look-ups.
 #[derive(Clone, Debug, Default)]
 pub struct ModelRewrites {
     exact: HashMap<String, Targets>,
-    /// What applies to models without a rule of their own.
+    /// The rule for models without their own rule.
     any: Option<Targets>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct Targets {
-    /// Each with the sum of the weights up to it.
+    /// Each target with the sum of the weights up to it.
     targets: Vec<(u64, String)>,
 }
 
 impl Targets {
     fn new(targets: &[Target]) -> Self {
-        // The object's status reports where only some have a weight; those without it get nothing then, as upstream has it.
+        // The object's status reports if only some have a weight. As upstream, those without a weight then get nothing.
         let is_weighted = targets.iter().any(|target| target.weight.is_some());
         let mut sum = 0;
         let targets = targets.iter().filter_map(|target| {
@@ -63,7 +63,7 @@ impl Targets {
 
     fn choose(&self, random: u64) -> Option<&str> {
         let (total, _) = self.targets.last()?;
-        // Maps the whole range evenly; the remainder of a division would not matter either, but this is as cheap.
+        // Maps the whole range evenly. The bias of a remainder wouldn't matter either, but this is as cheap.
         let at = u64::try_from((u128::from(random) * u128::from(*total)) >> 64).unwrap_or(0);
         let place = self.targets.partition_point(|(sum, _)| *sum <= at);
         self.targets.get(place).map(|(_, model)| model.as_str())
@@ -71,7 +71,7 @@ impl Targets {
 }
 
 impl ModelRewrites {
-    /// Orders them: a rule that names the model counts before one for all models, then the older object, then the first rule.
+    /// Orders the rules by precedence: one that names the model before one for all models, then the older object, then the first rule.
     pub fn new(mut rewrites: Vec<ModelRewrite>) -> Self {
         rewrites.sort_by(|one, other| (one.created, &one.name).cmp(&(other.created, &other.name)));
         let mut ready = Self::default();
@@ -86,7 +86,7 @@ impl ModelRewrites {
         ready
     }
 
-    /// The model that a request for another one is sent to; none if it stays as it is. `random` chooses among several.
+    /// The replacement for a model; none if it stays unchanged. `random` chooses among several targets.
     pub fn target(&self, model: &str, random: u64) -> Option<&str> {
         let targets = self.exact.get(model).or(self.any.as_ref())?;
         targets.choose(random).filter(|target| *target != model)

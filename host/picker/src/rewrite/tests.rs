@@ -11,7 +11,7 @@ fn rewrite(created: i64, name: &str, rules: Vec<Rule>) -> ModelRewrite {
     ModelRewrite { created, name: ("ml".to_owned(), name.to_owned()), rules }
 }
 
-/// Numbers that are spread over the whole range.
+/// Numbers that are evenly distributed over the whole range.
 fn spread(number: u64) -> impl Iterator<Item = u64> {
     (0..number).map(move |at| at * (u64::MAX / number) + 1)
 }
@@ -28,7 +28,7 @@ fn a_rule_for_the_model_counts_before_one_for_all_and_the_older_object_before_th
         ("llama-alias", Some("llama-old")),
         ("qwen", Some("qwen-2")),
         ("phi", Some("any-old")),
-        // A rule without targets keeps what the rule for all would replace.
+        // A rule without targets overrides the rule for all models.
         ("mixtral", None),
         ("any-old", None),
     ] {

@@ -1,13 +1,13 @@
-//! The KV cache of a simulated model server: blocks, and which of them still have the beginning of a prompt.
+//! The KV cache of a simulated model server: its blocks, and which of them still contain the start of a prompt.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// What blocks a request holds.
+/// The blocks of a request.
 #[derive(Debug, Default)]
 pub(super) struct Held {
-    /// Those that others can share, from the beginning of the prompt.
+    /// The blocks that others can share, from the start of the prompt.
     shared: Vec<u64>,
-    /// How many are its own.
+    /// The number of its own blocks.
     own: usize,
 }
 
@@ -15,7 +15,7 @@ pub(super) struct Held {
 #[derive(Debug)]
 struct Shared {
     holders: usize,
-    /// Its place among those that nobody holds.
+    /// Its position among the unused blocks.
     released: u64,
 }
 
@@ -24,10 +24,10 @@ struct Shared {
 pub(super) struct Blocks {
     total: usize,
     size: usize,
-    /// How many are held by one request alone.
+    /// The number of blocks that only one request holds.
     own: usize,
     shared: HashMap<u64, Shared>,
-    /// Those that nobody holds, the longest unused first.
+    /// The blocks without a holder, longest unused first.
     unused: BTreeMap<u64, u64>,
     releases: u64,
 }
@@ -37,12 +37,13 @@ impl Blocks {
         Self { total, size, own: 0, shared: HashMap::new(), unused: BTreeMap::new(), releases: 0 }
     }
 
-    /// How many blocks so many tokens take.
+    /// The number of blocks for this number of tokens.
     pub(super) fn needed(&self, tokens: usize) -> usize {
         tokens.div_ceil(self.size)
     }
 
-    /// Takes blocks for so many tokens: cached ones as far as the prompt's hashes are known, others for the rest. None if there aren't enough.
+    /// Takes blocks for this number of tokens: cached ones for the known hashes of the prompt, and others for the rest. None if there
+    /// aren't enough.
     pub(super) fn take(&mut self, hashes: &[u64], tokens: usize) -> Option<Held> {
         let known: Vec<u64> = hashes.iter().copied().take_while(|hash| self.shared.contains_key(hash)).collect();
         let own = self.needed(tokens) - known.len();
@@ -71,7 +72,7 @@ impl Blocks {
         }
     }
 
-    /// Lets others share the blocks of a prompt that has been read.
+    /// Makes the blocks of a prompt shareable after its prefill.
     pub(super) fn share(&mut self, held: &mut Held, hashes: &[u64]) {
         for hash in &hashes[held.shared.len()..] {
             held.own -= 1;
@@ -86,7 +87,7 @@ impl Blocks {
         }
     }
 
-    /// Takes blocks back. What can be shared stays cached until the room is needed, and the end of a prompt goes first.
+    /// Releases blocks. Shareable ones stay cached until the memory is needed. The end of a prompt is evicted first.
     pub(super) fn release(&mut self, held: Held) {
         self.own -= held.own;
         for hash in held.shared.into_iter().rev() {
@@ -100,13 +101,13 @@ impl Blocks {
         }
     }
 
-    /// How many tokens of a request's prompt were cached when it took its blocks.
+    /// The number of a prompt's tokens that were cached when the request took its blocks.
     pub(super) fn cached_tokens(&self, held: &Held) -> usize {
         held.shared.len() * self.size
     }
 
-    /// The part of all blocks that requests hold.
-    #[allow(clippy::cast_precision_loss)] // There are not so many.
+    /// The share of all blocks that requests hold.
+    #[allow(clippy::cast_precision_loss)] // The numbers are small.
     pub(super) fn usage(&self) -> f64 {
         (self.own + self.shared.len() - self.unused.len()) as f64 / self.total as f64
     }

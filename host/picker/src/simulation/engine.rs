@@ -1,4 +1,4 @@
-//! The engine of a simulated model server, in a time of its own: whoever drives it says what time it is. Equal calls have equal results.
+//! The engine of a simulated model server. The caller supplies the time. Equal calls have equal results.
 
 use super::{
     blocks::{Blocks, Held},
@@ -9,23 +9,23 @@ use std::{
     sync::Arc,
 };
 
-/// A moment, in microseconds.
+/// A time, in microseconds.
 pub type Micros = u64;
 
-/// What an engine has, and how long it takes.
+/// The capacity and the speed of an engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineSettings {
-    /// How many requests run at once.
+    /// The maximum number of running requests.
     pub max_num_seqs: usize,
-    /// How many blocks the KV cache has.
+    /// The number of blocks in the KV cache.
     pub blocks: usize,
-    /// How many tokens a block has.
+    /// The number of tokens in a block.
     pub block_size: usize,
-    /// How long a token of a prompt takes that isn't cached.
+    /// The time per uncached token of a prompt.
     pub prefill_us_per_token: Micros,
-    /// How long a token for all running requests takes.
+    /// The time for one token of each running request.
     pub decode_us: Micros,
-    /// How much longer for each of them.
+    /// The additional time per running request.
     pub decode_us_per_running: Micros,
 }
 
@@ -35,75 +35,75 @@ impl Default for EngineSettings {
     }
 }
 
-/// A request to an engine, whose prompt is text or blocks.
+/// A request to an engine. The prompt is text or blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineRequest<P = Vec<u8>> {
-    /// Events name it by this.
+    /// Its identifier in events.
     pub id: u64,
-    /// The number of its model: no two share prefixes.
+    /// The number of its model. Different models don't share prefixes.
     pub model: usize,
     /// Its prompt.
     pub prompt: P,
-    /// How many tokens it gets.
+    /// The number of tokens to generate.
     pub max_tokens: usize,
 }
 
-/// What happens to a request.
+/// The progress of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// It runs now: its prompt has so many tokens, and these of them are cached.
+    /// It has started.
     Started {
-        /// All of the prompt.
+        /// The tokens of the prompt.
         prompt_tokens: usize,
-        /// What needs no prefill.
+        /// The tokens of the prompt that are cached and need no prefill.
         cached_tokens: usize,
     },
-    /// It has a further token. The last one ends it.
+    /// It has generated a token. The last one ends it.
     Token {
-        /// From zero.
+        /// The number of the token, starting at 0.
         number: usize,
         /// Whether it is the last.
         is_last: bool,
     },
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EngineEvent {
-    /// When.
+    /// Its time.
     pub at: Micros,
-    /// To which request.
+    /// Its request.
     pub id: u64,
-    /// What.
+    /// The progress of the request.
     pub progress: Progress,
 }
 
-/// A request that no cache of the engine's size could ever hold.
+/// A request that exceeds the whole cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the request has {tokens} tokens, and the model's context has {limit}")]
 pub struct TooLong {
-    /// Its prompt and its answer.
+    /// The tokens of its prompt and its response.
     pub tokens: usize,
-    /// What the cache holds.
+    /// The capacity of the cache, in tokens.
     pub limit: usize,
 }
 
-/// What an engine counts.
+/// The counters of an engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct EngineCounts {
-    /// Requests without a seat.
+    /// Queued requests.
     pub waiting: usize,
-    /// Requests with one.
+    /// Running requests.
     pub running: usize,
-    /// The part of the KV cache that they hold.
+    /// The used share of the KV cache.
     pub cache_usage: f64,
-    /// Tokens of all prompts so far.
+    /// The tokens of all prompts so far.
     pub prefix_queries: u64,
-    /// Those of them that were cached.
+    /// The cached tokens of all prompts so far.
     pub prefix_hits: u64,
 }
 
-/// A request that runs.
+/// A running request.
 #[derive(Debug)]
 struct Sequence {
     id: u64,
@@ -112,39 +112,39 @@ struct Sequence {
     held: Held,
     max_tokens: usize,
     tokens: usize,
-    /// Whether it gets a token from the step that goes on.
+    /// Whether the current step generates a token for it.
     in_step: bool,
 }
 
-/// An engine: a queue, one prefill at a time, and beside it steps in which each running request gets a token.
+/// An engine: a queue, one prefill at a time, and concurrent steps in which each running request gets a token.
 #[derive(Debug)]
 pub struct ModelEngine {
     settings: EngineSettings,
     blocks: Blocks,
     waiting: VecDeque<EngineRequest<PromptBlocks>>,
-    /// The request whose prompt is read, and until when.
+    /// The request that is in prefill, and the end of its prefill.
     prefill: Option<(Sequence, Micros)>,
     decoding: Vec<Sequence>,
-    /// When the step ends.
+    /// The end of the current step.
     step: Option<Micros>,
     events: Vec<EngineEvent>,
     counts: EngineCounts,
 }
 
 impl ModelEngine {
-    /// One without requests.
+    /// An engine without requests.
     pub fn new(settings: EngineSettings) -> Self {
         let blocks = Blocks::new(settings.blocks, settings.block_size);
         let (waiting, decoding, events) = Default::default();
         Self { settings, blocks, waiting, prefill: None, decoding, step: None, events, counts: EngineCounts::default() }
     }
 
-    /// Takes a request. The time never goes back from one call to the next.
+    /// Adds a request. The time must never decrease between calls.
     pub fn arrive(&mut self, now: Micros, request: EngineRequest<impl EnginePrompt>) -> Result<(), TooLong> {
         self.run_until(now);
         let EngineRequest { id, model, prompt, max_tokens } = request;
         let PromptBlocks { hashes, tokens } = prompt.into_blocks(model, self.settings.block_size);
-        // An empty prompt has a token as well, by which models begin.
+        // An empty prompt has one token, because models need a first one.
         let prompt = PromptBlocks { hashes, tokens: tokens.max(1) };
         let tokens = prompt.tokens + max_tokens;
         if self.blocks.needed(tokens) > self.settings.blocks {
@@ -155,7 +155,7 @@ impl ModelEngine {
         Ok(())
     }
 
-    /// Forgets a request, wherever it is.
+    /// Removes a request in any state.
     pub fn cancel(&mut self, now: Micros, id: u64) {
         self.run_until(now);
         self.waiting.retain(|request| request.id != id);
@@ -168,30 +168,30 @@ impl ModelEngine {
         self.schedule(now);
     }
 
-    /// When something happens next, unless a request arrives before.
+    /// The time of the next event, unless a request arrives earlier.
     pub fn next_event(&self) -> Option<Micros> {
         let prefill = self.prefill.as_ref().map(|(_, until)| *until);
         prefill.into_iter().chain(self.step).min()
     }
 
-    /// What has happened until now and wasn't returned before, in order.
+    /// The events up to now that weren't returned before, in order.
     pub fn advance(&mut self, now: Micros) -> Vec<EngineEvent> {
         self.run_until(now);
         std::mem::take(&mut self.events)
     }
 
-    /// What it counts.
+    /// The counters.
     pub fn counts(&self) -> EngineCounts {
         let running = self.decoding.len() + usize::from(self.prefill.is_some());
         EngineCounts { waiting: self.waiting.len(), running, cache_usage: self.blocks.usage(), ..self.counts }
     }
 
-    /// How many requests of each model run.
+    /// The number of running requests per model.
     pub fn running_models(&self) -> BTreeMap<usize, usize> {
         count(self.prefill.iter().map(|(sequence, _)| sequence).chain(&self.decoding).map(|sequence| sequence.model))
     }
 
-    /// How many requests of each model wait.
+    /// The number of queued requests per model.
     pub fn waiting_models(&self) -> BTreeMap<usize, usize> {
         count(self.waiting.iter().map(|request| request.model))
     }
@@ -208,7 +208,7 @@ impl ModelEngine {
         }
     }
 
-    /// The end of the prefill is also the first token.
+    /// The end of the prefill also generates the first token.
     fn end_prefill(&mut self, at: Micros, mut sequence: Sequence) {
         self.blocks.share(&mut sequence.held, &sequence.hashes);
         if let Some(sequence) = self.give_token(at, sequence) {
@@ -237,7 +237,7 @@ impl ModelEngine {
         Some(sequence)
     }
 
-    /// Begins what can begin.
+    /// Starts everything that can start.
     fn schedule(&mut self, now: Micros) {
         if self.prefill.is_none() && self.decoding.len() < self.settings.max_num_seqs {
             self.begin_prefill(now);
@@ -247,17 +247,17 @@ impl ModelEngine {
                 sequence.in_step = true;
             }
             let running = self.decoding.len() as Micros;
-            // A step without a length would have no end.
+            // A step of length 0 would never end.
             let step = self.settings.decode_us + self.settings.decode_us_per_running * running;
             self.step = Some(now + step.max(1));
         }
     }
 
-    /// Requests start in the order in which they came: one that finds no room holds those behind it up.
+    /// Requests start in order of arrival. One that doesn't fit blocks those after it.
     fn begin_prefill(&mut self, now: Micros) {
         let Some(request) = self.waiting.front() else { return };
         let PromptBlocks { hashes, tokens: prompt_tokens } = request.prompt.clone();
-        // The last token is always computed: the first of the answer follows from it.
+        // The last token is always computed, because the first token of the response depends on it.
         let reusable = &hashes[..hashes.len().min((prompt_tokens - 1) / self.settings.block_size)];
         let Some(held) = self.blocks.take(reusable, prompt_tokens + request.max_tokens) else { return };
         let cached_tokens = self.blocks.cached_tokens(&held);

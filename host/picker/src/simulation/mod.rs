@@ -1,5 +1,5 @@
-//! The engine of a simulated model server: a queue, seats, a KV cache with prefixes, and the time that tokens take. It stands in for a real one
-//! in tests, and where a policy is judged before it decides.
+//! The engine of a simulated model server: a queue, a limit for running requests, a KV cache with prefixes, and the time that tokens take.
+//! It replaces a real one in tests, and in the evaluation of a policy before it becomes active.
 
 mod blocks;
 mod engine;

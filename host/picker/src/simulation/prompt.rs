@@ -1,4 +1,4 @@
-//! A prompt as an engine sees it: how many tokens it has, and which of its blocks are those of other prompts.
+//! A prompt in an engine: the number of its tokens, and the blocks that it shares with other prompts.
 
 use crate::prefix::blocks;
 use std::{
@@ -6,25 +6,25 @@ use std::{
     sync::Arc,
 };
 
-/// How many bytes of text are a token, which is also what the picker estimates.
+/// The number of text bytes per token, as in the picker's estimate.
 pub const BYTES_PER_TOKEN: usize = blocks::BYTES_PER_TOKEN as usize;
 
 /// A prompt in blocks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PromptBlocks {
-    /// The hashes of its whole blocks, each with what is before it and with the model: equal ones are shared.
+    /// The hashes of its complete blocks. Each includes everything before the block, and the model. Blocks with equal hashes are shared.
     pub hashes: Arc<[u64]>,
-    /// How many tokens it has.
+    /// The number of its tokens.
     pub tokens: usize,
 }
 
-/// What an engine takes as a prompt.
+/// A prompt for an engine.
 pub trait EnginePrompt {
-    /// Its blocks, for a model, in an engine whose blocks have so many tokens.
+    /// The blocks for a model, in an engine with this block size in tokens.
     fn into_blocks(self, model: usize, block_size: usize) -> PromptBlocks;
 }
 
-/// Text. The same one for another model has other hashes.
+/// Text. The same text has different hashes for different models.
 impl EnginePrompt for Vec<u8> {
     fn into_blocks(self, model: usize, block_size: usize) -> PromptBlocks {
         let mut parent = model as u64;
@@ -40,11 +40,11 @@ impl EnginePrompt for Vec<u8> {
     }
 }
 
-/// Blocks of the engine's size, whose hashes tell models apart already.
+/// Blocks of the engine's size. Their hashes already distinguish models.
 impl EnginePrompt for PromptBlocks {
     fn into_blocks(self, _: usize, block_size: usize) -> PromptBlocks {
         let whole = self.tokens / block_size;
-        // A block that isn't full is nobody else's.
+        // An incomplete block is never shared.
         if self.hashes.len() > whole { Self { hashes: self.hashes[..whole].into(), ..self } } else { self }
     }
 }

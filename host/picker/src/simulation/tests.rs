@@ -1,6 +1,6 @@
 use super::*;
 
-/// Blocks of four tokens, sixteen bytes each.
+/// Blocks of four tokens, which are sixteen bytes.
 fn engine() -> ModelEngine {
     let settings =
         EngineSettings { max_num_seqs: 2, blocks: 8, block_size: 4, prefill_us_per_token: 10, decode_us: 100, decode_us_per_running: 10 };
@@ -15,12 +15,12 @@ fn blocks(hashes: &[u64], tokens: usize) -> PromptBlocks {
     PromptBlocks { hashes: hashes.into(), tokens }
 }
 
-/// Runs an engine until nothing happens any more.
+/// Runs an engine until no events remain.
 fn drain(engine: &mut ModelEngine) -> Vec<EngineEvent> {
     std::iter::from_fn(|| engine.next_event().map(|at| engine.advance(at))).flatten().collect()
 }
 
-/// How many tokens of each prompt were cached when its request started.
+/// The number of cached tokens of each prompt when its request started.
 fn cached(events: &[EngineEvent]) -> Vec<(u64, usize)> {
     let started = |event: &EngineEvent| match event.progress {
         Progress::Started { cached_tokens, .. } => Some((event.id, cached_tokens)),

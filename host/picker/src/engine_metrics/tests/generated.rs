@@ -1,4 +1,4 @@
-//! Pages that nobody wrote.
+//! Generated pages.
 
 use super::{pages, reference};
 use crate::engine_metrics::{
@@ -7,7 +7,7 @@ use crate::engine_metrics::{
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-/// A series that says something of the load.
+/// A series about the load.
 #[derive(Clone, Debug)]
 struct Series {
     name: &'static str,
@@ -15,7 +15,7 @@ struct Series {
     value: String,
 }
 
-/// How a line is written.
+/// The style of a line.
 #[derive(Clone, Debug)]
 struct Style {
     blank: &'static str,
@@ -25,7 +25,7 @@ struct Style {
     reversed: bool,
 }
 
-/// Counts that sum up to the same in any order, in several forms, and some that are unknown.
+/// Counts in several formats, with sums that don't depend on the order, and some unknown counts.
 fn count() -> impl Strategy<Value = String> {
     prop_oneof![
         6 => (0u32..100_000).prop_map(|count| count.to_string()),
@@ -54,7 +54,7 @@ fn gauge(names: &'static [&'static str], value: impl Strategy<Value = String> + 
     (select(names), value).prop_map(|(name, value)| Series { name, labels: Vec::new(), value }).boxed()
 }
 
-/// A family whose series of different types say different things.
+/// A family whose series have different meanings, by a label.
 fn typed(
     name: &'static str,
     label: &'static str,
@@ -133,13 +133,13 @@ fn style() -> impl Strategy<Value = Style> {
         .prop_map(|(blank, last_comma, after_name, tail, reversed)| Style { blank, last_comma, after_name, tail, reversed })
 }
 
-/// Labels that say nothing of the load.
+/// Labels that are irrelevant for the load.
 fn other_labels() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     (option::of("[a-c{}, =#\\\\\"\nö]{0,6}"), option::of("[0-9]"))
         .prop_map(|(model, engine)| model.map(|model| ("model_name", model)).into_iter().chain(engine.map(|n| ("engine", n))).collect())
 }
 
-/// Lines that say nothing of the load.
+/// Lines that are irrelevant for the load.
 fn other_line() -> impl Strategy<Value = String> {
     let names: &'static [&str] = &[
         "vllm:num_requests_waiting_by_reason",
@@ -180,13 +180,13 @@ fn line((series, others, style): (Series, Vec<(&'static str, String)>, Style)) -
     format!("{name}{after_name}{{{}{}}}{after_name} {value}{tail}", labels.join(","), if last_comma { "," } else { "" })
 }
 
-/// Lines of an engine, and other lines.
+/// Relevant lines of an engine, and other lines.
 fn page() -> impl Strategy<Value = (Engine, Vec<String>, Vec<String>)> {
     select(&Engine::ALL[..]).prop_flat_map(|engine| {
         let said = vec((series(engine), other_labels(), style()), 1..24).prop_map(|lines| {
             let dated = lines.into_iter().enumerate().map(|(place, (mut series, others, style))| {
                 if series.value.is_empty() {
-                    // No two are written at the same time.
+                    // No two have the same time.
                     series.value = format!("1.7222{place:05}e+09");
                 }
                 line((series, others, style))
@@ -197,7 +197,7 @@ fn page() -> impl Strategy<Value = (Engine, Vec<String>, Vec<String>)> {
     })
 }
 
-/// Any bytes, or a page that is cut off and has some bytes replaced.
+/// Arbitrary bytes, or a page that is truncated and in which some bytes are replaced.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let texts: &'static [&str] = &[pages::VLLM, pages::SGLANG, pages::TRTLLM_SERVE, pages::TRITON_TENSORRT_LLM, pages::TRITON];
     let generated = page().prop_map(|(_, said, others)| [said, others].concat().join("\n"));
@@ -218,7 +218,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![vec(any::<u8>(), 0..400), broken, pieced]
 }
 
-/// Whether all that is known is in its range.
+/// Whether all known values are within their ranges.
 fn is_sane(metrics: &EngineMetrics) -> bool {
     let is_count = |value: Option<f64>| value.is_none_or(|value| value.is_finite() && value >= 0.0);
     let is_size = |value: Option<u32>| value.is_none_or(|value| value > 0);
@@ -230,7 +230,7 @@ fn is_sane(metrics: &EngineMetrics) -> bool {
         && metrics.loras.as_ref().is_none_or(|adapters| are_names(&adapters.running) && are_names(&adapters.waiting))
 }
 
-/// A few of them by default, and many with `--full`.
+/// Few cases by default, many with `--full`.
 fn cases() -> ProptestConfig {
     ProptestConfig::with_cases(if std::env::var_os("POINTSMAN_TEST_FULL").is_some() { 100_000 } else { 300 })
 }

@@ -1,4 +1,4 @@
-//! A page of each engine, shortened.
+//! A shortened page of each engine.
 
 pub(super) const VLLM: &str = r#"# HELP python_gc_objects_collected_total Objects collected during gc
 # TYPE python_gc_objects_collected_total counter

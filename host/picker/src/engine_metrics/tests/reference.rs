@@ -1,4 +1,4 @@
-//! A slow reader of the same pages, which takes them apart whole, character by character.
+//! A slow reference parser for the same pages, which parses them completely, character by character.
 
 use crate::engine_metrics::{Adapters, Engine, EngineMetrics};
 use std::collections::BTreeMap;
@@ -55,7 +55,7 @@ fn one(line: &str) -> Option<Series> {
     Some(Series { name, labels, value })
 }
 
-/// The values of the first of the names that has any that make sense.
+/// The valid values of the first name that has any.
 fn values<'a>(all: &'a [Series], names: &[&str], sense: impl Fn(&Series) -> Option<f64>) -> Vec<(&'a Series, f64)> {
     names
         .iter()
@@ -71,7 +71,7 @@ fn sum(found: &[(&Series, f64)]) -> Option<f64> {
     (!found.is_empty()).then(|| found.iter().map(|(_, value)| value).sum())
 }
 
-/// The sum of the greatest values of the ranks.
+/// The sum of the maximum values of the ranks.
 fn sum_of_ranks(found: &[(&Series, f64)]) -> Option<f64> {
     let mut ranks: BTreeMap<Option<&String>, f64> = BTreeMap::new();
     for (series, value) in found {
@@ -128,7 +128,7 @@ fn adapters(all: &[Series]) -> Option<Adapters> {
     })
 }
 
-/// What a page says, which has at least one series of the engine.
+/// The metrics of a page, which has at least one series of the engine.
 pub(super) fn metrics(engine: Engine, page: &str) -> EngineMetrics {
     let all = series(page);
     match engine {
