@@ -1,4 +1,4 @@
-//! What a model can do, as far as its class and config state it.
+//! The capabilities of a model, as far as its class and config state them.
 
 use crate::{
     config::{AUDIO_PARTS, Config, VISION_PARTS},
@@ -7,7 +7,7 @@ use crate::{
 use serde::Serialize;
 use std::fmt;
 
-/// A capability, by the words of OME's API.
+/// A capability, in the terms of OME's API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Capability {
@@ -60,7 +60,7 @@ impl fmt::Display for Capability {
     }
 }
 
-/// What a rule looks at.
+/// The condition of a rule.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum When {
     /// The class contains one of these.
@@ -73,26 +73,26 @@ pub(crate) enum When {
     Has(&'static [&'static str]),
     /// This field is false.
     IsFalse(&'static str),
-    /// Sentence Transformers' files are beside the config.
+    /// Files of Sentence Transformers are next to the config.
     SentenceTransformers,
     /// An encoder with one label.
     EncoderWithOneLabel,
-    /// Parts that see and parts that hear.
+    /// The config has vision and audio parts.
     SeesAndHears,
-    /// Whisper with languages, whose decoder has all layers: turbo's wasn't trained to translate.
+    /// Whisper with languages and a decoder with all layers: turbo's wasn't trained to translate.
     TranslatesSpeech,
-    /// The bare class of a family of texts.
+    /// The bare class of a text family.
     BareModel,
 }
 
-/// A rule: the first that holds decides.
+/// A rule. The first whose condition holds is used.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rule {
     pub when: When,
-    /// How the docs describe it, whose table is written by a test.
+    /// The description in the docs, whose table a test writes.
     #[cfg_attr(not(test), allow(dead_code))]
     pub about: &'static str,
-    /// What the model can do, or why that can't be known.
+    /// The capabilities, or the reason why they are unknown.
     pub gives: Result<&'static [Capability], &'static str>,
 }
 
@@ -104,7 +104,7 @@ const fn unknown(when: When, about: &'static str, why: &'static str) -> Rule {
     Rule { when, about, gives: Err(why) }
 }
 
-/// Types of encoders of texts.
+/// Types of text encoders.
 const ENCODERS: &[&str] = &[
     "bert",
     "roberta",
@@ -127,7 +127,7 @@ const ENCODERS: &[&str] = &[
     "eurobert",
 ];
 
-/// Fields of models that see.
+/// Fields of models with vision.
 const VISION_FIELDS: &[&str] = &[
     "vision_config",
     "vision_tower_config",
@@ -215,13 +215,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule(When::BareModel, "class `*Model` of a family of texts, such as `MistralModel`", &[Embedding]),
 ];
 
-/// What is beside a config.
+/// Files next to a config.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Hints {
     pub sentence_transformers: bool,
 }
 
-/// What a model can do, or why that isn't known.
+/// The capabilities of a model, or the reason why they are unknown.
 pub(crate) fn find(config: Config<'_>, hints: Hints) -> Result<&'static [Capability], String> {
     let class = config.architecture();
     match RULES.iter().find(|rule| holds(rule.when, config, class.unwrap_or_default(), hints)) {
@@ -259,13 +259,13 @@ fn holds(when: When, config: Config<'_>, class: &str, hints: Hints) -> bool {
     }
 }
 
-/// How many labels a classifier has, if its config says so.
+/// The number of a classifier's labels, if its config states it.
 fn labels(config: Config<'_>) -> Option<usize> {
     let listed = config.find("id2label").and_then(|labels| labels.as_object()).map(serde_json::Map::len);
     listed.or_else(|| config.number("num_labels").ok().flatten().and_then(|number| usize::try_from(number).ok()))
 }
 
-/// What diffusion pipelines can do, by what their class contains; the first that fits decides.
+/// The capability of diffusion pipelines, by parts of their class's name. The first match is used.
 pub(crate) const PIPELINES: &[(&[&str], Capability)] = &[
     (&["AudioLDM", "MusicLDM", "StableAudio", "ACEStep"], TextToAudio),
     (&["ImageToVideo", "Image2Video", "I2V", "StableVideoDiffusion", "I2VGen"], ImageTextToVideo),
@@ -330,7 +330,7 @@ pub(crate) const PIPELINES: &[(&[&str], Capability)] = &[
     ),
 ];
 
-/// What a pipeline of this class can do, if its name states it.
+/// The capability of a pipeline with this class, if its name states it.
 pub(crate) fn for_pipeline(class: &str) -> Option<Capability> {
     let (_, capability) = PIPELINES.iter().find(|(parts, _)| parts.iter().any(|part| class.contains(part)))?;
     Some(*capability)

@@ -1,4 +1,4 @@
-//! A config.json, and the fields that families spell differently.
+//! A config.json, and the fields whose names differ between families.
 
 use crate::limits::{MAX_CONFIG_BYTES, MAX_CONFIG_VALUES, MAX_DIMENSION, MAX_TEXT_BYTES};
 use serde_json::{Map, Value};
@@ -8,12 +8,12 @@ pub(crate) fn parse_object(bytes: &[u8]) -> Result<Map<String, Value>, String> {
     if bytes.len() > MAX_CONFIG_BYTES {
         return Err(format!("has more than {MAX_CONFIG_BYTES} bytes: check whether it is the file that it should be"));
     }
-    // Each value begins after one of these, but for the first; those within texts only make the check stricter.
+    // Each value except the first begins after one of these characters. Those within strings only make the check stricter.
     let values = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
     if values > MAX_CONFIG_VALUES {
         return Err(format!("has more than {MAX_CONFIG_VALUES} values: check whether it is the file that it should be"));
     }
-    // Editors on Windows write a mark before the first byte.
+    // Editors on Windows write a byte order mark first.
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     if bytes.is_empty() {
         return Err("is empty: download it again".to_owned());
@@ -41,7 +41,7 @@ impl<'a> Config<'a> {
         Self(map)
     }
 
-    /// A value by its path, such as `attn_config.kv_n_heads`. Null is as if the field were absent.
+    /// A value by its path, such as `attn_config.kv_n_heads`. Null is treated as absent.
     pub(crate) fn find(self, path: &str) -> Option<&'a Value> {
         let mut at = self.0;
         let mut parts = path.split('.').peekable();
@@ -74,10 +74,10 @@ impl<'a> Config<'a> {
         self.find(path)?.as_str().filter(|text| is_usable(text))
     }
 
-    /// A number of things: a whole number, also if it is written as 4.0.
+    /// A count: an integer, also in the form 4.0.
     pub(crate) fn number(self, path: &str) -> Result<Option<u64>, Unusable> {
         let Some(value) = self.find(path) else { return Ok(None) };
-        // The first of several, as of `image_size: [448, 448]`.
+        // The first of several, as in `image_size: [448, 448]`.
         let value = value.as_array().and_then(|array| array.first()).unwrap_or(value);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
         let number = match value {
@@ -110,24 +110,24 @@ impl<'a> Config<'a> {
         self.text("model_type").filter(|text| !text.is_empty())
     }
 
-    /// The first of `architectures`.
+    /// The first entry of `architectures`.
     pub(crate) fn architecture(self) -> Option<&'a str> {
         self.find("architectures")?.as_array()?.first()?.as_str().filter(|text| !text.is_empty() && is_usable(text))
     }
 }
 
-/// Whether a text may become part of a model's facts: short, and without characters that terminals act upon.
+/// Whether a text may be used in a model's facts: it is short and has no characters that terminals interpret.
 pub(crate) fn is_usable(text: &str) -> bool {
     text.len() <= MAX_TEXT_BYTES && !text.chars().any(char::is_control)
 }
 
-/// The parts of a config that describe the language model of one with several parts.
+/// The parts of a config that describe the language model of a multimodal model.
 pub(crate) const TEXT_PARTS: [&str; 5] = ["text_config", "llm_config", "language_config", "thinker_config.text_config", "llm"];
 
-/// The parts that describe what sees.
+/// The parts that describe the vision tower.
 pub(crate) const VISION_PARTS: [&str; 3] = ["vision_config", "vision_tower_config", "thinker_config.vision_config"];
 
-/// The parts that describe what hears.
+/// The parts that describe the audio tower.
 pub(crate) const AUDIO_PARTS: [&str; 4] = ["audio_config", "thinker_config.audio_config", "sound_config", "audio_encoder_config"];
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! How many tokens a model can work on at once.
+//! The maximum number of tokens that a model can process at once.
 
 use crate::{
     config::{Config, TEXT_PARTS},
     limits::MAX_DIMENSION,
 };
 
-/// Fields with the context, the first that exists counts.
+/// Fields with the context. The first that exists is used.
 pub(crate) const FIELDS: &[&str] = &[
     "max_position_embeddings",
     "model_max_length",
@@ -17,12 +17,12 @@ pub(crate) const FIELDS: &[&str] = &[
     "seq_length",
 ];
 
-/// Types whose positions begin after the padding, so that the config states two more than there are.
+/// Types whose positions begin after the padding: the config states two more than there are.
 const OFFSET: &[&str] = &["roberta", "xlm-roberta", "camembert", "mpnet"];
 
-/// The context that a config states, or that its family's class has by default.
+/// The context in a config, or otherwise the default of its family's class.
 pub(crate) fn find(config: Config<'_>, default: Option<u64>) -> Result<Option<u64>, String> {
-    // The language model's own config first: the numbers of the whole may be of what sees.
+    // The language model's own config first: the numbers of the whole model may belong to the vision tower.
     for part in TEXT_PARTS.iter().filter_map(|part| config.part(part)).chain([config]) {
         if let Some(context) = part_context(part)? {
             return Ok(Some(context));
@@ -40,7 +40,7 @@ fn part_context(config: Config<'_>) -> Result<Option<u64>, String> {
     Ok(Some(stated.max(yarn(config).unwrap_or(0))))
 }
 
-/// What YaRN stretches the context to. Other kinds of scaling state the stretched context in the config already.
+/// The context after YaRN. With other kinds of scaling, the config already states the scaled context.
 fn yarn(config: Config<'_>) -> Option<u64> {
     let scaling = config.first_part(&["rope_scaling", "rope_parameters"])?;
     if scaling.text("rope_type").or_else(|| scaling.text("type")) != Some("yarn") {
@@ -50,7 +50,7 @@ fn yarn(config: Config<'_>) -> Option<u64> {
     let factor = scaling.find("factor")?.as_f64().filter(|factor| (1.0..=4096.0).contains(factor))?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     let stretched = (original as f64 * factor) as u64;
-    // What no model has is a mistake.
+    // A value that no model has is an error.
     Some(stretched).filter(|context| *context <= MAX_DIMENSION)
 }
 

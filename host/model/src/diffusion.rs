@@ -1,11 +1,11 @@
-//! What the `model_index.json` of a diffusion pipeline says.
+//! Parses the `model_index.json` of a diffusion pipeline.
 
 use crate::config::{Config, is_usable};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The components of a pipeline that are stored.
+/// The maximum number of stored components of a pipeline.
 const MAX_COMPONENTS: usize = 64;
 
 /// A diffusion pipeline, as `diffusionPipeline` of a model has it.
@@ -21,7 +21,7 @@ pub struct DiffusionPipeline {
     pub text_encoder: Option<DiffusionComponent>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<DiffusionComponent>,
-    /// What denoises: a transformer, or a U-Net.
+    /// The component that denoises: a transformer, or a U-Net.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub transformer: Option<DiffusionComponent>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ pub(crate) fn parse(index: &Map<String, Value>) -> (DiffusionPipeline, Vec<Strin
     let config = Config::new(index);
     let mut pipeline = DiffusionPipeline { class_name: config.text("_class_name").map(str::to_owned), ..DiffusionPipeline::default() };
     let mut folders = Vec::new();
-    // Settings such as `requires_safety_checker` are no pairs.
+    // Settings such as `requires_safety_checker` aren't pairs.
     let components = index.iter().filter_map(|(name, value)| {
         let usable = !name.starts_with('_') && !name.is_empty() && is_usable(name) && !name.contains(['/', '\\', '.']);
         Some((name, component(value)?)).filter(|_| usable)
@@ -70,7 +70,7 @@ pub(crate) fn parse(index: &Map<String, Value>) -> (DiffusionPipeline, Vec<Strin
     (pipeline, folders)
 }
 
-/// A pair of library and class; null for components that this model lacks.
+/// A pair of library and class. It is null for components that this model lacks.
 fn component(value: &Value) -> Option<DiffusionComponent> {
     let [library, class] = value.as_array()?.as_slice() else { return None };
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty() && is_usable(text)).map(str::to_owned);

@@ -1,4 +1,4 @@
-//! A model in a folder of this machine.
+//! A model in a local folder.
 
 use crate::{
     files::{FileEntry, FilesError, Listing, ModelFiles, join},
@@ -11,10 +11,10 @@ use std::{
     path::{Path, PathBuf},
 };
 
-/// The files below a folder. Links to files below it are followed, no other link is, and hidden folders such as `.git` are left out.
+/// The files below a folder. Only links to files below it are followed, and hidden folders such as `.git` are omitted.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    /// Without links, so that a path below it can be recognized.
+    /// Without links, so that paths below it can be recognized.
     root: PathBuf,
     max_files: usize,
 }
@@ -31,7 +31,7 @@ impl Directory {
         }
     }
 
-    /// Where a path leads, if that is below the root.
+    /// The target of a path, which must be below the root.
     fn resolve(&self, path: &str) -> Result<PathBuf, FilesError> {
         let resolved = fs::canonicalize(self.root.join(path)).map_err(|error| failed(path, error))?;
         if resolved.starts_with(&self.root) { Ok(resolved) } else { Err(FilesError::Outside { path: path.to_owned() }) }
@@ -57,7 +57,7 @@ impl ModelFiles for Directory {
                 if seen > self.max_files {
                     return Err(FilesError::TooMany { path: root, limit: self.max_files });
                 }
-                // What can't be written as text has no name that a model's index could refer to.
+                // A model's index can't refer to a name that isn't text.
                 let Ok(name) = entry.file_name().into_string() else { continue };
                 let path = join(&folder, &name);
                 let kind = entry.file_type().map_err(|error| failed(&path, error))?;
@@ -88,7 +88,7 @@ impl ModelFiles for Directory {
     fn read_range(&self, path: &str, offset: u64, length: usize) -> Result<Vec<u8>, FilesError> {
         let resolved = self.resolve(path)?;
         let read = || -> io::Result<Vec<u8>> {
-            // To open a pipe would block; a device has no end.
+            // Opening a pipe would block, and a device has no end.
             if !fs::metadata(&resolved)?.is_file() {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
             }
@@ -158,7 +158,7 @@ mod tests {
         for number in 0..10 {
             fs::write(place.path().join(number.to_string()), "").unwrap();
         }
-        // Seven folders and ten files.
+        // There are seven folders and ten files.
         let limited = |max_files| Directory { max_files, ..Directory::new(place.path()).unwrap() }.list();
         assert!(limited(17).is_ok());
         assert!(limited(16).unwrap_err().to_string().contains("contains more than 16 files and folders"));

@@ -1,4 +1,4 @@
-//! What is known of a model.
+//! The facts about a model.
 
 use crate::{
     capabilities::Capability, config::is_usable, diffusion::DiffusionPipeline, limits::MAX_NOTES, quantization::Quantization,
@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fmt;
 
-/// All that a model's files say. A fact that they don't is absent, and a note states why.
+/// All facts from a model's files. If the files lack a fact, it is absent and a note gives the reason.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelFacts {
@@ -31,7 +31,7 @@ pub struct ModelFacts {
     /// The type of the numbers, such as bfloat16.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dtype: Option<String>,
-    /// The context: how many tokens the model can work on at once.
+    /// The context: the maximum number of tokens that the model can process at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -44,10 +44,10 @@ pub struct ModelFacts {
     /// Its content.
     #[serde(skip)]
     pub configuration: Option<Map<String, Value>>,
-    /// What isn't known, and why.
+    /// Unknown facts, with reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<Note>,
-    /// How many further notes there are.
+    /// The number of further notes.
     #[serde(skip_serializing_if = "is_zero")]
     pub further_notes: usize,
 }
@@ -71,12 +71,12 @@ impl Versioned {
     }
 }
 
-/// How many parameters a model has.
+/// The number of a model's parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Parameters {
     pub count: u64,
-    /// The count as `modelParameterSize` has it.
+    /// The count in the form of `modelParameterSize`.
     pub size: String,
     pub source: Source,
 }
@@ -92,7 +92,7 @@ impl Parameters {
     }
 }
 
-/// What a count of parameters is from, the most reliable first.
+/// The source of a count of parameters, most reliable first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Source {
@@ -102,14 +102,14 @@ pub enum Source {
     Index,
     /// The formula of the family, from config.json.
     Formula,
-    /// The bytes of the weights, by the size of a number.
+    /// The size of the weights in bytes, divided by the size of a number.
     Bytes,
 }
 
-/// Something that a reader should know of the facts.
+/// A note about the facts for the reader.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Note {
-    /// The fact that it is about, as its field is called.
+    /// The name of the fact's field.
     pub about: &'static str,
     /// The file that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ impl ModelFacts {
             self.further_notes += 1;
             return;
         }
-        // Names of files and values of configs are untrusted: a note shows them without what a terminal would act upon.
+        // Names of files and values of configs are untrusted, so notes omit characters that a terminal interprets.
         let clean = |text: &str| -> String {
             if is_usable(text) { text.to_owned() } else { text.chars().filter(|letter| !letter.is_control()).take(512).collect() }
         };

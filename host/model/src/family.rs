@@ -1,6 +1,6 @@
-//! What a family of models is, as data: how its layers are built where the config doesn't describe it.
+//! The description of a model family as data: how its layers are built, as far as the config doesn't describe it.
 
-/// A number that the formula needs. Its usual names are the same for all families; a family adds its own.
+/// A number that the formula needs. The usual names apply to all families; a family can add others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dim {
     Hidden,
@@ -24,7 +24,7 @@ pub(crate) enum Dim {
 }
 
 impl Dim {
-    /// The names under which configs have it, the most specific first.
+    /// The names in configs, most specific first.
     pub(crate) fn names(self) -> &'static [&'static str] {
         match self {
             Self::Hidden => &["hidden_size", "d_model", "n_embd", "dim", "width"],
@@ -69,11 +69,11 @@ impl Dim {
 pub(crate) enum Switch {
     No,
     Yes,
-    /// As this field is, or as given if the config lacks it.
+    /// As in this field, or this default if the config lacks it.
     Field(&'static str, bool),
-    /// Unless this field is true; absent is false.
+    /// Yes, unless this field is true; absent means false.
     Unless(&'static str),
-    /// If this field contains the text.
+    /// Yes, if this field contains the text.
     Contains(&'static str, &'static str),
 }
 
@@ -86,13 +86,13 @@ pub(crate) enum QueryNorm {
     Whole,
 }
 
-/// What mixes tokens in layers without attention.
+/// The component that mixes tokens in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mixer {
     Attention,
     /// The selective state space of Mamba.
     Mamba,
-    /// That of Mamba 2, with heads.
+    /// The state space of Mamba 2, with heads.
     Mamba2,
     /// Linear attention with a gated delta rule.
     DeltaNet,
@@ -102,28 +102,28 @@ pub(crate) enum Mixer {
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(crate) struct Block {
-    /// What mixes tokens in a layer that the config doesn't describe as attention.
+    /// The mixer of layers that the config doesn't describe as attention.
     pub mixer: Mixer,
-    /// Whether all layers have that mixer, and no MLP.
+    /// Whether all layers have only that mixer, without an MLP.
     pub mixer_only: bool,
     pub qkv_bias: Switch,
-    /// Whether keys have a bias too, where queries and values do.
+    /// Whether keys also have a bias if queries and values have one.
     pub key_bias: bool,
     pub out_bias: Switch,
     pub query_norm: QueryNorm,
     pub has_query_norm: Switch,
-    /// Whether queries come with a gate of the same size.
+    /// Whether queries have a gate of the same size.
     pub query_gate: bool,
-    /// A number for each head that takes up attention.
+    /// Whether each head has a number that absorbs attention.
     pub sinks: bool,
     /// Whether each layer also attends to an encoder.
     pub cross: bool,
-    /// Three matrices rather than two.
+    /// Whether the MLP has three matrices instead of two.
     pub gated: Switch,
     pub mlp_bias: Switch,
-    /// What the width in the config is divided by.
+    /// The divisor of the width in the config.
     pub width_divisor: u64,
-    /// The field with the ratio of width to hidden size, and its default, for configs without a width.
+    /// The field with the ratio of the width to the hidden size, and its default, for configs without a width.
     pub width_ratio: Option<(&'static str, f64)>,
     pub router_bias: Switch,
     pub expert_bias: bool,
@@ -132,26 +132,26 @@ pub(crate) struct Block {
     /// Vectors of a layer, such as norms and the scales of residuals.
     pub norms: u64,
     pub norm_bias: bool,
-    /// Whether layers with parallel residuals have a norm less, and the field that switches them on.
+    /// Whether parallel residuals remove one norm, and the field that enables them.
     pub parallel: Switch,
 }
 
-/// What a model has before and after its layers.
+/// The parts of a model before and after its layers.
 #[derive(Clone, Copy, Debug)]
 #[allow(clippy::struct_excessive_bools)] // each is a fact of its own
 pub(crate) struct Ends {
-    /// Whether it has an embedding of its own.
+    /// Whether it has its own embedding.
     pub embedding: bool,
     /// Whether the head shares the embedding, if the config doesn't specify it.
     pub tied: bool,
     pub head: Head,
     pub head_bias: Switch,
-    /// Rows of position embeddings beyond the config's number; None without position embeddings.
+    /// The number of position embeddings in addition to the config's number; None without position embeddings.
     pub positions: Option<u64>,
     pub embedding_norm: bool,
     pub final_norm: bool,
     pub pooler: bool,
-    /// Whether it begins with patches of an image.
+    /// The patches of an image, if it begins with them.
     pub patches: Option<Patches>,
 }
 
@@ -163,50 +163,50 @@ pub(crate) enum Head {
     Never,
 }
 
-/// How an image becomes vectors.
+/// The conversion of an image to vectors.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Patches {
     pub bias: bool,
-    /// Whether there is a vector for the image as a whole.
+    /// Whether the whole image has its own vector.
     pub class_token: bool,
     /// Whether each patch has a position embedding.
     pub positions: bool,
-    /// Whether the tower ends in attention pooling.
+    /// Whether the tower ends with attention pooling.
     pub pooling: Switch,
 }
 
-/// A factor of the size of a further tensor.
+/// A factor of an additional tensor's size.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Factor {
     Number(u64),
     Dim(Dim),
     /// A number of this config, or the default.
     Field(&'static str, Option<u64>),
-    /// How long a list of this config is.
+    /// The length of a list in this config.
     Length(&'static str),
-    /// A dimension of the language model, for tensors of the whole.
+    /// A dimension of the language model, for tensors of the whole model.
     Text(Dim),
     /// A dimension of the vision tower.
     Vision(Dim),
     /// A number of the vision tower's config, or the default.
     VisionField(&'static str, Option<u64>),
-    /// How many patches of the vision tower become one token.
+    /// The number of the vision tower's patches per token.
     Merge(&'static str, u64),
     /// The patches of an image, and its class token.
     Patches,
 }
 
-/// A part of a model that is built of parts.
+/// A part of a model that consists of parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub role: Role,
-    /// Where its config is; the first that exists.
+    /// The paths of its config; the first that exists is used.
     pub at: &'static [&'static str],
-    /// Whether its numbers are in the config of the whole if there is no such part.
+    /// Whether its numbers are in the config of the whole model if there is no such part.
     pub flat: bool,
-    /// Its family, if its config has no `model_type` or one without a family of its own.
+    /// The family that is used if its config has no `model_type`, or one without a family.
     pub family: &'static str,
-    /// The field with the name of a published tower that stands for a config.
+    /// The field with the name of a published tower, which replaces a config.
     pub preset: Option<&'static str>,
 }
 
@@ -220,23 +220,23 @@ pub(crate) enum Role {
 /// A family.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Family {
-    /// How people call it.
+    /// Its usual name.
     pub title: &'static str,
     /// The values of `model_type`.
     pub types: &'static [&'static str],
     /// Names of numbers that differ from the usual ones.
     pub names: &'static [(Dim, &'static [&'static str])],
-    /// Numbers that its configs may leave out, as the library's class has them.
+    /// Numbers that configs may omit, with the defaults of the library's class.
     pub defaults: &'static [(Dim, u64)],
     pub block: Block,
     pub ends: Ends,
-    /// Of what it is built, if not of layers alone.
+    /// Its parts, if it consists of more than layers.
     pub parts: &'static [Part],
-    /// Tensors beside its layers and parts, each as the factors of its size.
+    /// Tensors in addition to its layers and parts, each as the factors of its size.
     pub extra: &'static [&'static [Factor]],
 }
 
-/// Llama's layers, from which others are described by their differences.
+/// Llama's layers. Others are described by their differences from these.
 pub(crate) const BLOCK: Block = Block {
     mixer: Mixer::Attention,
     mixer_only: false,
@@ -260,7 +260,7 @@ pub(crate) const BLOCK: Block = Block {
     parallel: Switch::No,
 };
 
-/// Layers with a bias everywhere, as of GPT-NeoX and BERT.
+/// Layers with a bias everywhere, as in GPT-NeoX and BERT.
 pub(crate) const BIASED: Block =
     Block { qkv_bias: Switch::Yes, out_bias: Switch::Yes, gated: Switch::No, mlp_bias: Switch::Yes, norm_bias: true, ..BLOCK };
 
@@ -280,7 +280,7 @@ pub(crate) const ENDS: Ends = Ends {
 /// Ends whose head shares the embedding, which is the library's default.
 pub(crate) const TIED: Ends = Ends { tied: true, ..ENDS };
 
-/// Ends of a tower that sees.
+/// Ends of a vision tower.
 pub(crate) const TOWER: Ends = Ends { embedding: false, head: Head::Never, ..ENDS };
 
 /// Llama.

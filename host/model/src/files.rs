@@ -1,21 +1,21 @@
-//! The files of a model, wherever they are: a folder, or a store that is read by ranges.
+//! The files of a model: in a folder, or in a store that is read by ranges.
 
 use std::io;
 
 /// A file of a model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FileEntry {
-    /// Where it is below the model's root, with `/` between its parts.
+    /// Its path below the model's root, with `/` as the separator.
     pub path: String,
-    /// Its bytes.
+    /// Its size in bytes.
     pub size: u64,
 }
 
-/// What a model consists of.
+/// The files of a model.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     pub files: Vec<FileEntry>,
-    /// Links that lead out of the model's root, or to a folder. They are never read.
+    /// Links that point outside of the model's root, or to a folder. They are never read.
     pub skipped: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub enum FilesError {
     TooDeep { path: String, limit: usize },
     #[error("{path} leads out of the model's folder: replace the link with the file")]
     Outside { path: String },
-    /// What a store answers that isn't a file system.
+    /// The error of a store that isn't a file system.
     #[error("{path}: {message}")]
     Store { path: String, message: String },
 }
@@ -42,7 +42,7 @@ pub trait ModelFiles {
     /// All files, in any order.
     fn list(&self) -> Result<Listing, FilesError>;
 
-    /// The bytes from `offset`: `length` of them, or fewer if the file ends before.
+    /// The bytes from `offset`: `length` of them, or fewer if the file ends earlier.
     fn read_range(&self, path: &str, offset: u64, length: usize) -> Result<Vec<u8>, FilesError>;
 
     /// A whole file, if it has at most `limit` bytes.

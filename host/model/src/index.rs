@@ -1,4 +1,4 @@
-//! The index of a model's shards: which files have its tensors.
+//! The index of a model's shards: the files that contain its tensors.
 
 use crate::{
     config::is_usable,
@@ -10,7 +10,7 @@ use serde::{
 };
 use std::{collections::BTreeSet, fmt};
 
-/// What an index says. The names of the tensors aren't stored: the files' headers have them too.
+/// The content of an index. The names of the tensors aren't stored, because the files' headers also contain them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Index {
     pub files: BTreeSet<String>,
@@ -29,7 +29,7 @@ struct Metadata {
     total_parameters: Option<u64>,
 }
 
-/// A whole number, also written as 4.0; anything else is as if it were absent.
+/// An integer, also in the form 4.0. Anything else is treated as absent.
 fn whole<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
     let value = serde_json::Value::deserialize(deserializer)?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
@@ -63,7 +63,7 @@ impl<'de> Deserialize<'de> for Files {
                     if found.files.contains(&file) {
                         continue;
                     }
-                    // An index names files beside it, and never where it likes.
+                    // An index names files in its own folder, and no others.
                     if !is_usable(&file) || file.is_empty() || file.contains(['/', '\\']) || file == ".." {
                         return Err(A::Error::custom("a file that isn't one beside the index"));
                     }
@@ -89,7 +89,7 @@ struct Document {
 
 /// Parses an index. The message is the end of a sentence that begins with the file's name.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Index, String> {
-    // The derived type would also take an array.
+    // The derived type would also accept an array.
     if bytes.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err("is no index of shards: not a JSON object: download it again".to_owned());
     }

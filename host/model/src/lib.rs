@@ -1,5 +1,5 @@
-//! What the files of a model say: architecture, parameters, quantization, context and capabilities. It reads a folder or a store, a few
-//! small files and the headers of the weights, and nothing else: no Kubernetes, no runtime, no network.
+//! Reads facts from the files of a model: architecture, parameters, quantization, context and capabilities. It reads only a few small files
+//! and the headers of the weights, from a folder or a store: no Kubernetes, no runtime, no network.
 //!
 //! ```no_run
 //! let facts = pointsman_model::inspect(&pointsman_model::Directory::new("/models/llama-3-1-8b")?)?;

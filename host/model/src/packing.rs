@@ -1,21 +1,21 @@
-//! How many parameters a tensor stands for: packed numbers are several, scales and buffers are none.
+//! The number of parameters that a tensor represents: packed numbers represent several, scales and buffers none.
 
 use crate::{
     quantization::Quantization,
     safetensors::{Dtype, Tensor},
 };
 
-/// What a tensor counts as.
+/// How a tensor is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tally {
     Parameters(u64),
-    /// Scales, zero points and buffers, which no published count includes.
+    /// Scales, zero points and buffers. Published counts don't include them.
     Auxiliary,
-    /// Codes of a codebook: how many parameters they stand for isn't in the shape.
+    /// Codes of a codebook. The shape doesn't give the number of parameters.
     Unknown,
 }
 
-/// The last parts of names that quantization adds, whatever the method.
+/// The last parts of names that quantization adds, regardless of the method.
 const QUANTIZATION_PARTS: &[&str] = &[
     "weight_scale",
     "weight_scale_inv",
@@ -46,13 +46,13 @@ const QUANTIZATION_PARTS: &[&str] = &[
     "nested_quant_map",
 ];
 
-/// Those that are names of real parameters in models without quantization.
+/// Names of scales that are real parameters in models without quantization.
 const SCALE_PARTS: &[&str] = &["scale", "scales", "zero", "zeros", "zero_point", "scaling_factor"];
 
 /// The last parts of names of buffers, which old libraries stored.
 const BUFFER_PARTS: &[&str] = &["inv_freq", "position_ids", "masked_bias", "num_batches_tracked", "cos_cached", "sin_cached"];
 
-/// What a tensor of a model with this quantization counts as.
+/// How a tensor is counted in a model with this quantization.
 pub(crate) fn tally(tensor: &Tensor<'_>, quantization: Option<&Quantization>) -> Tally {
     let last = tensor.name.rsplit('.').next().unwrap_or(tensor.name);
     let elements = tensor.elements;
@@ -74,7 +74,7 @@ pub(crate) fn tally(tensor: &Tensor<'_>, quantization: Option<&Quantization>) ->
             return Tally::Unknown;
         }
         match (last, tensor.dtype) {
-            // GPTQ and AWQ put as many numbers into 32 bits as fit; three of ten bits lie across two.
+            // GPTQ and AWQ pack as many numbers into 32 bits as fit. Three-bit numbers may span two words.
             ("qweight" | "weight_packed" | "W_q", Dtype::I32 | Dtype::U32) => return packed(32, bits.unwrap_or(4)),
             ("qweight" | "weight_packed" | "W_q", Dtype::U8) => return packed(8, bits.unwrap_or(4)),
             // Two numbers of four bits in a byte: MXFP4's blocks, bitsandbytes and ModelOpt.
@@ -84,7 +84,7 @@ pub(crate) fn tally(tensor: &Tensor<'_>, quantization: Option<&Quantization>) ->
         }
     }
     match tensor.dtype {
-        // A quantized file whose config doesn't mention it.
+        // A quantized file whose config doesn't mention quantization.
         Dtype::I32 | Dtype::U32 if last == "qweight" || last == "weight_packed" => packed(32, bits.unwrap_or(4)),
         // Positions, masks and counters.
         Dtype::Bool | Dtype::U8 | Dtype::I16 | Dtype::U16 | Dtype::I32 | Dtype::U32 | Dtype::I64 | Dtype::U64 | Dtype::F8Scale => {

@@ -1,46 +1,46 @@
-//! How a model's weights are quantized, by the names that runtimes are chosen by.
+//! The quantization of a model's weights, with the names by which runtimes are selected.
 
 use crate::config::Config;
 use serde::Serialize;
 use serde_json::Value;
 
-/// How weights are quantized.
+/// The quantization of weights.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Quantization {
-    /// What `quantization` of a model and a runtime has: the type of the weights, such as fp8 or int4.
+    /// The value of `quantization` of models and runtimes: the type of the weights, such as fp8 or int4.
     pub name: String,
-    /// `quant_method`, such as awq: who quantized them.
+    /// `quant_method`, such as awq: the method that quantized them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
-    /// The bits of a weight.
+    /// The number of bits of a weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bits: Option<u8>,
-    /// How many weights share a scale.
+    /// The number of weights that share a scale.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group_size: Option<u64>,
 }
 
-/// How the type of the weights follows from a method.
+/// How a method determines the type of the weights.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
-    /// Always this type, with so many bits.
+    /// Always this type, with this number of bits.
     Type(&'static str, u8),
-    /// Whole numbers of as many bits as this field states, or the default.
+    /// Integers with the number of bits in this field, or the default.
     Integers(&'static str, u8),
-    /// As bitsandbytes' own flags state.
+    /// According to bitsandbytes' own flags.
     BitsAndBytes,
-    /// As the format of compressed-tensors states.
+    /// According to the format of compressed-tensors.
     CompressedTensors,
-    /// As NVIDIA's algorithm states.
+    /// According to NVIDIA's algorithm.
     ModelOpt,
-    /// As the name of the type states, such as `int4_weight_only` or float8.
+    /// According to the name of the type in these fields, such as `int4_weight_only` or float8.
     TypeName(&'static [&'static str]),
-    /// The method is the type: there is no shorter name.
+    /// The type has the name of the method; there is no shorter name.
     Method,
 }
 
-/// Each known `quant_method`.
+/// All known values of `quant_method`.
 pub(crate) const METHODS: &[(&str, Rule)] = &[
     ("fp8", Rule::Type("fp8", 8)),
     ("fbgemm_fp8", Rule::Type("fbgemm_fp8", 8)),
@@ -67,7 +67,7 @@ pub(crate) const METHODS: &[(&str, Rule)] = &[
     ("bitnet", Rule::Method),
 ];
 
-/// What a config says: nothing of quantization, how, or something that isn't known, as a message.
+/// The quantization in a config; none without one, and a message if it is unknown.
 pub(crate) fn find(config: Config<'_>) -> Result<Option<Quantization>, String> {
     let parts = ["quantization_config", "text_config.quantization_config", "llm_config.quantization_config", "compression_config"];
     let Some(part) = config.first_part(&parts) else { return Ok(None) };
@@ -92,7 +92,7 @@ fn is_compressed(part: Config<'_>) -> bool {
     part.find("config_groups").is_some()
 }
 
-/// What `hf_quant_config.json` says, the file that NVIDIA's tool writes beside config.json.
+/// The quantization in `hf_quant_config.json`, which NVIDIA's tool writes next to config.json.
 pub(crate) fn for_modelopt(config: Config<'_>) -> Option<Quantization> {
     let algorithm = config.text("quantization.quant_algo")?;
     let (name, bits) = algorithm_type(algorithm)?;
@@ -139,7 +139,7 @@ fn type_name(part: Config<'_>, rule: Rule) -> Option<(String, Option<u8>)> {
     }
 }
 
-/// The first group of compressed-tensors, whose weights stand for the others.
+/// The first group of compressed-tensors, whose weights represent all groups.
 fn group(part: Config<'_>) -> Option<Config<'_>> {
     part.find("config_groups")?.as_object()?.values().find_map(|group| group.as_object()).map(Config::new)
 }

@@ -1,4 +1,4 @@
-//! Reads the header of a safetensors file: names, types and shapes of its tensors, one after another.
+//! Reads the header of a safetensors file: the names, types and shapes of its tensors, one after another.
 
 use crate::{
     files::{FilesError, ModelFiles},
@@ -10,7 +10,7 @@ use serde::{
 };
 use std::fmt;
 
-/// The longest name of a tensor.
+/// The maximum length of a tensor's name.
 const MAX_NAME_BYTES: usize = 1_024;
 
 /// The type of a tensor's numbers.
@@ -31,7 +31,7 @@ pub(crate) enum Dtype {
     F64,
     /// Eight bits.
     F8,
-    /// The scale of a block: an exponent alone.
+    /// The scale of a block: only an exponent.
     F8Scale,
     F6,
     F4,
@@ -63,7 +63,7 @@ impl Dtype {
         })
     }
 
-    /// The bits of a number.
+    /// The number of bits.
     pub(crate) fn bits(self) -> u64 {
         match self {
             Self::F4 => 4,
@@ -75,7 +75,7 @@ impl Dtype {
         }
     }
 
-    /// As PyTorch calls it, for types that weights have.
+    /// The name in PyTorch, for the types of weights.
     pub(crate) fn torch_name(self) -> Option<&'static str> {
         match self {
             Self::F16 => Some("float16"),
@@ -93,11 +93,11 @@ impl Dtype {
 pub(crate) struct Tensor<'a> {
     pub name: &'a str,
     pub dtype: Dtype,
-    /// How many numbers it has.
+    /// The number of its elements.
     pub elements: u64,
 }
 
-/// Why a file's header says nothing: the end of a sentence that begins with the file's name, or a failure to read.
+/// Why a file's header can't be used: the end of a sentence that begins with the file's name, or a read error.
 #[derive(Debug)]
 pub(crate) enum HeaderError {
     Broken(String),
@@ -108,8 +108,8 @@ fn broken(message: impl Into<String>) -> HeaderError {
     HeaderError::Broken(message.into())
 }
 
-/// Reads a file's header, and gives each tensor to `take`, which may stop with a message: the end of a sentence that begins with the file's
-/// name.
+/// Reads a file's header, and passes each tensor to `take`, which may stop with a message: the end of a sentence that begins with the
+/// file's name.
 pub(crate) fn read(
     files: &dyn ModelFiles,
     path: &str,
@@ -138,7 +138,7 @@ pub(crate) fn read(
     parse(&header, data, take).map_err(HeaderError::Broken)
 }
 
-/// Parses a header before so many bytes of data.
+/// Parses a header that is followed by `data` bytes.
 pub(crate) fn parse(header: &[u8], data: u64, take: &mut dyn FnMut(&Tensor<'_>) -> Result<(), String>) -> Result<(), String> {
     let mut deserializer = serde_json::Deserializer::from_slice(header);
     let (mut places, mut refused) = (Vec::new(), None);
@@ -159,7 +159,7 @@ pub(crate) fn parse(header: &[u8], data: u64, take: &mut dyn FnMut(&Tensor<'_>) 
 struct Header<'a> {
     data: u64,
     places: &'a mut Vec<(u64, u64)>,
-    /// Why `take` stopped: that isn't the header's fault.
+    /// The message with which `take` stopped; the header may still be valid.
     refused: &'a mut Option<String>,
     take: &'a mut dyn FnMut(&Tensor<'_>) -> Result<(), String>,
 }
@@ -250,7 +250,7 @@ impl<'de> Deserialize<'de> for Shape {
                     if number > MAX_DIMENSIONS {
                         return Err(A::Error::custom(format!("a tensor has more than {MAX_DIMENSIONS} dimensions")));
                     }
-                    // An empty tensor is empty whatever its other dimensions are, so 0 must win over what is too large.
+                    // An empty tensor is empty regardless of its other dimensions, so 0 takes precedence over an overflow.
                     product = match (product, dimension) {
                         (_, 0) => Some(0),
                         (Some(product), dimension) => product.checked_mul(dimension),

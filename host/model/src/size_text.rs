@@ -1,12 +1,12 @@
-//! Counts of parameters as OME writes them, such as 8.03B.
+//! Counts of parameters in OME's notation, such as 8.03B.
 
-/// A count with the suffix M, B or T and at most two decimals, as `modelParameterSize` has it.
+/// A count with the suffix M, B or T and at most two decimals, as in `modelParameterSize`.
 pub fn size_text(count: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1_000_000, "M"), (1_000_000_000, "B"), (1_000_000_000_000, "T")];
-    // In hundredths, rounded: 999,996 M are 1 B.
+    // In hundredths, rounded, so that 999.996 M is 1 B.
     let hundredths = |unit: u64| (u128::from(count) * 100 + u128::from(unit) / 2) / u128::from(unit);
     let (unit, suffix) = UNITS.into_iter().rev().find(|(unit, _)| hundredths(*unit) >= 100).unwrap_or(UNITS[0]);
-    // CRDs know no smaller suffix, and 0 means that there is no model.
+    // CRDs accept no smaller suffix, and 0 would mean that there is no model.
     let value = hundredths(unit).max(u128::from(count > 0));
     match (value / 100, value % 100) {
         (whole, 0) => format!("{whole}{suffix}"),

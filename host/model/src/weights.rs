@@ -1,4 +1,4 @@
-//! The weights of a folder: which files are the model, and how many parameters they have.
+//! The weights in a folder: the files that belong to the model, and the number of their parameters.
 
 use crate::{
     files::{FileEntry, FilesError, Listing, ModelFiles, base, folder, join},
@@ -13,38 +13,38 @@ use std::{
     hash::{BuildHasher, RandomState},
 };
 
-/// What the weights of a folder say.
+/// The data from the weights in a folder.
 #[derive(Debug, Default)]
 pub(crate) struct Weights {
     /// The format, and its version if it has one.
     pub format: Option<(&'static str, Option<&'static str>)>,
-    /// The parameters by the shapes of all tensors.
+    /// The parameters according to the shapes of all tensors.
     pub counted: Option<u64>,
-    /// Those of layers that only draft tokens, which no published count includes.
+    /// The parameters of layers that only draft tokens. Published counts don't include them.
     pub drafting: u64,
-    /// What the index states.
+    /// The parameters according to the index.
     pub stated: Option<u64>,
     /// The bytes of all tensors.
     pub bytes: Option<u64>,
     /// The type of most numbers.
     pub dtype: Option<&'static str>,
-    /// What a reader should know: the file, and the end of a sentence that begins with its name.
+    /// Notes for the reader: the file, and the end of a sentence that begins with its name.
     pub notes: Vec<(Option<String>, String)>,
 }
 
-/// What of a config changes how tensors count.
+/// The properties of a config that change how tensors are counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Context<'a> {
     pub quantization: Option<&'a Quantization>,
     pub tied: bool,
-    /// How many layers serve; later ones draft.
+    /// The number of layers that generate tokens; later ones draft.
     pub layers: Option<u64>,
 }
 
-/// Stems of the files that are a model when there are others too.
+/// Stems of the model's files in a folder that also has others.
 const USUAL: [&str; 2] = ["model", "diffusion_pytorch_model"];
 
-/// Beginnings of files that aren't a model's weights.
+/// Prefixes of files that aren't weights of the model.
 const OTHERS: [&str; 6] = ["adapter_", "optimizer", "training_args", "scheduler", "rng_state", "random_states"];
 
 /// Reads the weights in a folder.
@@ -64,7 +64,7 @@ pub(crate) fn read(files: &dyn ModelFiles, listing: &Listing, at: &str, context:
             [(".bin", "PyTorch"), (".pth", "PyTorch"), (".pt", "PyTorch"), (".gguf", "GGUF"), (".onnx", "ONNX"), (".h5", "HDF5")]
         {
             let mut others = with_end(end);
-            // Many programs call their files .bin.
+            // Many programs use the extension .bin.
             others.retain(|file| end != ".bin" || base(&file.path).contains("pytorch_model"));
             if let Some(first) = others.first() {
                 weights.format = Some((name, None));
@@ -107,7 +107,7 @@ fn sum(files: &[&FileEntry]) -> u64 {
     files.iter().fold(0, |sum, file| sum.saturating_add(file.size))
 }
 
-/// The index that describes the model: the usual one, else one that isn't of a variant.
+/// The index of the model: the usual one, otherwise one that isn't for a variant.
 fn find_index(files: &dyn ModelFiles, found: &[&FileEntry], weights: &mut Weights) -> Result<Option<(String, Index)>, FilesError> {
     let stem = |file: &FileEntry| base(&file.path).trim_end_matches(".safetensors.index.json").to_owned();
     let rank = |file: &&&FileEntry| {
@@ -136,7 +136,8 @@ fn find_index(files: &dyn ModelFiles, found: &[&FileEntry], weights: &mut Weight
     }
 }
 
-/// The files that are the model, if no index lists them. Tensors that several have are counted once; a second form of all of them isn't read.
+/// The files of the model, if no index lists them. Tensors that occur in several files are counted once. A second form of all tensors isn't
+/// read.
 fn select<'a>(found: &[&'a FileEntry], notes: &mut Vec<(Option<String>, String)>) -> Vec<&'a FileEntry> {
     let is_consolidated = |file: &&&FileEntry| base(&file.path).starts_with("consolidated");
     let (second, mut first): (Vec<&FileEntry>, Vec<&FileEntry>) = found.iter().partition(is_consolidated);
@@ -144,7 +145,7 @@ fn select<'a>(found: &[&'a FileEntry], notes: &mut Vec<(Option<String>, String)>
         first = second;
     }
     let mut complete = complete(&first, ".safetensors", notes);
-    // The usual files first, and variants such as model.fp16.safetensors last: the first form of a tensor counts.
+    // The usual files come first, and variants such as model.fp16.safetensors last: the first form of a tensor is counted.
     complete.sort_by_key(|file| {
         let stem = stem(base(&file.path), ".safetensors").0;
         (!USUAL.contains(&stem), stem.contains('.'), file.path.clone())
@@ -152,7 +153,7 @@ fn select<'a>(found: &[&'a FileEntry], notes: &mut Vec<(Option<String>, String)>
     complete
 }
 
-/// A file's name without its end, and of how many shards it is one.
+/// A file's name without its extension and shard number, and the number of shards.
 fn stem<'a>(name: &'a str, end: &str) -> (&'a str, Option<u64>) {
     let name = name.strip_suffix(end).unwrap_or(name);
     let parts = || {
@@ -164,7 +165,7 @@ fn stem<'a>(name: &'a str, end: &str) -> (&'a str, Option<u64>) {
     parts().unwrap_or((name, None))
 }
 
-/// The files without sets that lack a shard. If no other file is left, a note says which shards there are.
+/// The files, without those of incomplete sets of shards. If no file is left, a note lists the shards that exist.
 fn complete<'a>(found: &[&'a FileEntry], end: &str, notes: &mut Vec<(Option<String>, String)>) -> Vec<&'a FileEntry> {
     let set = |file: &FileEntry| {
         let (stem, total) = stem(base(&file.path), end);
@@ -226,7 +227,7 @@ fn count(files: &dyn ModelFiles, selected: &[&FileEntry], context: Context<'_>, 
 struct Counter<'a> {
     context: Context<'a>,
     hasher: RandomState,
-    /// Hashes of the names: 8 bytes each, whatever the names are.
+    /// Hashes of the names: 8 bytes each, regardless of their length.
     seen: HashSet<u64>,
     total: u64,
     drafting: u64,
@@ -276,13 +277,13 @@ impl Counter<'_> {
         number.and_then(|number| number.parse::<u64>().ok()).is_some_and(|number| number >= layers)
     }
 
-    /// All parameters; a head that shares the embedding and is stored twice counts once.
+    /// All parameters. A head that shares the embedding but is stored separately isn't counted again.
     fn total(&self) -> u64 {
         if self.context.tied && self.head == self.embedding { self.total - self.head } else { self.total }
     }
 }
 
-/// The folder with the weights of a config in `at`: the same one, else the nearest with safetensors.
+/// The folder with the weights for a config in `at`: the same folder, otherwise the nearest with safetensors.
 pub(crate) fn nearest(listing: &Listing, at: &str) -> String {
     let is_weights =
         |path: &str| [".safetensors", ".safetensors.index.json", ".bin", ".gguf", ".onnx"].iter().any(|end| path.ends_with(end));

@@ -1,4 +1,4 @@
-//! Real configs, and what their publishers say of the models: each fact must be found, and the count of parameters within two percent.
+//! Real configs and the published facts of their models: each fact must be found, and the count of parameters must be within two percent.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod corpus_files;
@@ -7,7 +7,7 @@ use corpus_files::{Model, models};
 use pointsman_model::{ModelFacts, inspect_config};
 use std::{collections::BTreeSet, fmt::Write as _};
 
-/// How far the formula may be from the published count, in thousandths.
+/// The maximum deviation of the formula from the published count, in thousandths.
 const MAX_DEVIATION: f64 = 20.0;
 
 fn facts(model: &Model) -> ModelFacts {

@@ -1,4 +1,4 @@
-//! Files that nobody would write: whatever they contain, reading them ends, panics never, and holds a bounded amount of memory.
+//! Generated files: for any content, reading terminates, never panics, and uses a limited amount of memory.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod corpus_files;
@@ -19,13 +19,13 @@ use std::{
 };
 use support::{LLAMA_1B, header, llama_config};
 
-/// What a small model may hold at once: its files here have less than a megabyte.
+/// The maximum memory for a small model. Its files here have less than a megabyte.
 const MAX_BYTES: isize = 16 << 20;
 
-/// What the largest config.json may hold at once.
+/// The maximum memory for the largest config.json.
 const MAX_CONFIG_MEMORY: isize = 64 << 20;
 
-/// Counts what each thread holds.
+/// Counts the memory of each thread.
 struct Counting;
 
 thread_local! {
@@ -43,7 +43,7 @@ fn freed(bytes: usize) {
     LIVE.set(LIVE.get().wrapping_sub_unsigned(bytes));
 }
 
-// SAFETY: all of it is the system's; what is counted beside has no destructor and allocates nothing.
+// SAFETY: all calls go to the system's allocator. The counters have no destructors and allocate nothing.
 #[allow(unsafe_code)]
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -60,7 +60,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// The bytes that work holds at once.
+/// The peak memory of work, in bytes.
 fn held<T>(work: impl FnOnce() -> T) -> (T, isize) {
     let live = LIVE.get();
     PEAK.set(live);
@@ -103,18 +103,18 @@ impl ModelFiles for Memory {
     }
 }
 
-/// Everything that must hold of any model.
+/// Checks the properties that hold for every model.
 fn check(files: &Memory) {
     let (facts, bytes) = held(|| inspect(files).unwrap());
     assert!(bytes < MAX_BYTES, "{bytes} bytes");
     assert!(facts.notes.len() <= MAX_NOTES);
     assert!(facts.notes.iter().all(|note| !note.message.contains('\n')));
-    // A count is there, or a note says why not.
+    // There is a count, or a note with the reason.
     assert!(facts.parameters.is_some() || facts.notes.iter().any(|note| note.about == "parameters") || facts.further_notes > 0);
     assert!(facts.parameters.is_none_or(|parameters| parameters.count > 0));
 }
 
-/// The fields that configs have, and values that they shouldn't.
+/// The fields of configs, and invalid values.
 fn field() -> impl Strategy<Value = String> {
     static FIELDS: LazyLock<Vec<String>> = LazyLock::new(|| {
         fn collect(value: &Value, fields: &mut Vec<String>) {
@@ -172,7 +172,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A real config in which some fields are others.
+/// A real config in which some fields are replaced.
 fn mutated() -> impl Strategy<Value = Map<String, Value>> {
     static CONFIGS: LazyLock<Vec<Map<String, Value>>> =
         LazyLock::new(|| corpus_files::models().into_iter().map(|model| model.config).collect());
@@ -181,7 +181,7 @@ fn mutated() -> impl Strategy<Value = Map<String, Value>> {
             let mut config = at.get(&CONFIGS).clone();
             for (at, change) in changes {
                 let mut map = &mut config;
-                // Half of the changes are within a part.
+                // Half of the changes are inside a part.
                 if at.index(2) == 0
                     && let Some(part) = map.iter().find(|(_, value)| value.is_object()).map(|(name, _)| name.clone())
                     && map[&part].as_object().is_some_and(|part| !part.is_empty())
@@ -202,7 +202,7 @@ fn mutated() -> impl Strategy<Value = Map<String, Value>> {
         })
 }
 
-/// Bytes of which some are others, or are missing.
+/// Bytes of which some are replaced or missing.
 fn damaged(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     (vec((any::<Index>(), any::<u8>()), 0..6), any::<Index>(), any::<bool>()).prop_map(move |(changes, end, cut)| {
         let mut bytes = bytes.clone();
@@ -217,7 +217,7 @@ fn damaged(bytes: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// Headers that contradict themselves: overlaps, shapes and offsets at the limits.
+/// Contradictory headers: overlaps, and shapes and offsets at the limits.
 fn odd_header() -> impl Strategy<Value = Vec<u8>> {
     let edge = || prop_oneof![3 => 0_u64..64, 1 => Just(u64::MAX), 1 => Just(1 << 32), 1 => any::<u64>()];
     let dtype = prop_oneof![Just("F32"), Just("BF16"), Just("I32"), Just("U8"), Just("F4"), Just("F8_E8M0"), Just("I64"), Just("odd")];
@@ -319,7 +319,7 @@ proptest! {
 
 #[test]
 fn the_largest_config_holds_a_bounded_amount_of_memory() {
-    // As many values as are read, in the form that takes the most memory: an object each.
+    // The maximum number of values, in the form that takes the most memory: one object each.
     let many = format!("{{\"a\":[{}]}}", vec!["{\"a\":0}"; MAX_CONFIG_VALUES / 2 - 2].join(","));
     let text = format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_CONFIG_BYTES - 8));
     let deep = format!("{}{}", "{\"text_config\":".repeat(10_000), "0");

@@ -1,4 +1,4 @@
-//! Counting from tensors: files with the layouts of real models, each with the count that its publisher gives.
+//! Counts from tensors: files with the layouts of real models, each with its publisher's count.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod support;
@@ -52,12 +52,12 @@ fn second_forms_of_the_same_tensors_count_once() {
     write_tensors(&at("model.safetensors"), &LLAMA_1B.tensors("F32"));
     write_tensors(&at("model.fp16.safetensors"), &LLAMA_1B.tensors("F16"));
     assert_eq!(count(place.path()), LLAMA_1B_COUNT);
-    // The same model in its publisher's own names, and an adapter.
+    // The same model with its publisher's own names, and an adapter.
     write_tensors(&at("consolidated.safetensors"), &[tensor("tok_embeddings.weight", "BF16", &[128_256, 2_048])]);
     write_tensors(&at("adapter_model.safetensors"), &[tensor("lora_A.weight", "F32", &[8, 2_048])]);
     write_tensors(&at("optimizer.safetensors"), &[tensor("state", "F32", &[8, 2_048])]);
     assert_eq!(count(place.path()), LLAMA_1B_COUNT);
-    // A second set of shards beside the first.
+    // A second set of shards in addition to the first.
     write_shards(place.path(), "model", &LLAMA_1B.tensors("BF16"), 3, &json!({}));
     assert_eq!(count(place.path()), LLAMA_1B_COUNT);
     fs::remove_file(at("model.safetensors.index.json")).unwrap();
@@ -110,7 +110,7 @@ fn a_missing_shard_leaves_the_formula_and_a_note() {
             "parameters: model.safetensors.index.json lists 1 files that don't exist, such as model-00003-of-00004.safetensors: download them"
         ]
     );
-    // Without the index, the names of the shards say it.
+    // Without the index, the names of the shards give their number.
     fs::remove_file(place.path().join("model.safetensors.index.json")).unwrap();
     let found = facts(place.path());
     assert_eq!(found.parameters.as_ref().unwrap().source, Source::Formula);
@@ -329,7 +329,7 @@ fn weights_in_a_folder_below_are_found() {
     write_json(&place.path().join("config.json"), &llama_config());
     write_tensors(&place.path().join("safetensors/model.safetensors"), &LLAMA_1B.tensors("BF16"));
     assert_eq!(facts(place.path()).parameters.unwrap().source, Source::Tensors);
-    // And a config that is below too.
+    // The config is also in a subfolder.
     fs::rename(place.path().join("config.json"), place.path().join("safetensors/config.json")).unwrap();
     let found = facts(place.path());
     assert_eq!((found.parameters.unwrap().count, found.config_file.as_deref()), (LLAMA_1B_COUNT, Some("safetensors/config.json")));

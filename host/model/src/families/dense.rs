@@ -1,11 +1,11 @@
-//! Language models whose layers all are alike, and without experts.
+//! Language models with identical layers and without experts.
 
 use crate::family::{BIASED, BLOCK, Block, Dim, ENDS, Ends, FAMILY, Family, Head, Mixer, QueryNorm, Switch, TIED};
 
 /// GPT-2's layers: biases everywhere, and a width of four times the hidden size.
 const GPT: Block = Block { width_ratio: Some(("n_inner_ratio", 4.0)), ..BIASED };
 
-/// GPT-J's layers: attention and MLP in parallel, below one norm.
+/// GPT-J's layers: attention and MLP in parallel, after one norm.
 const GPTJ: Block = Block { qkv_bias: Switch::No, out_bias: Switch::No, norms: 1, ..GPT };
 
 pub(super) const FAMILIES: &[Family] = &[

@@ -1,11 +1,11 @@
-//! Encoders of texts, and models with an encoder and a decoder.
+//! Text encoders, and models with an encoder and a decoder.
 
 use crate::family::{BIASED, BLOCK, Block, Dim, ENDS, Ends, FAMILY, Factor, Family, Head, Part, Role, Switch, TIED};
 
 /// BERT's ends: an embedding with positions and a norm, and a pooler if the class has no head.
 const BERT: Ends = Ends { positions: Some(0), embedding_norm: true, final_norm: false, pooler: true, ..TIED };
 
-/// T5's layers: no biases, and positions within attention.
+/// T5's layers: no biases, and positions inside attention.
 const T5: Block = Block {
     qkv_bias: Switch::No,
     out_bias: Switch::No,
@@ -82,7 +82,7 @@ pub(super) const FAMILIES: &[Family] = &[
         ],
         block: Block { key_bias: false, ..BIASED },
         ends: Ends { embedding: false, head: Head::Never, positions: Some(0), ..ENDS },
-        // Two convolutions over three steps: from the spectrum, and from there.
+        // Two convolutions over three steps: the first on the spectrum, the second on its output.
         extra: &[
             &[Factor::Number(3), Factor::Field("num_mel_bins", Some(80)), Factor::Dim(Dim::Hidden)],
             &[Factor::Number(3), Factor::Dim(Dim::Hidden), Factor::Dim(Dim::Hidden)],

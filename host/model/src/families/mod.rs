@@ -1,4 +1,4 @@
-//! The table of families, and how a model finds its own.
+//! The table of families, and look-ups in it.
 
 mod dense;
 mod encoders;
@@ -20,13 +20,14 @@ pub(crate) fn find(model_type: &str) -> Option<&'static Family> {
     all().find(|family| family.types.contains(&model_type))
 }
 
-/// Whether models of this type are language models or encoders of texts, without other parts.
+/// Whether models of this type are language models or text encoders, without other parts.
 pub(crate) fn is_text(model_type: &str) -> bool {
     let texts = [dense::FAMILIES, experts::FAMILIES, encoders::FAMILIES];
     texts.into_iter().flatten().any(|family| family.types.contains(&model_type))
 }
 
-/// The family of a class such as LlamaForCausalLM, for configs without a `model_type`: a type's name without its signs begins the class.
+/// The family of a class such as LlamaForCausalLM, for configs without a `model_type`. Before its ending, the class has the letters and
+/// digits of the type.
 pub(crate) fn for_class(class: &str) -> Option<&'static Family> {
     let stem = ["For", "LMHead", "Model"].iter().find_map(|end| class.find(end)).map_or(class, |at| &class[..at]);
     let plain = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase()).collect::<String>();
@@ -34,12 +35,12 @@ pub(crate) fn for_class(class: &str) -> Option<&'static Family> {
     all().find(|family| family.types.iter().any(|name| plain(name) == stem))
 }
 
-/// Types that only parts have, and that many families share: the whole's family knows what they are.
+/// Types of parts that many families share. The family of the whole model determines their meaning.
 pub(crate) fn is_part_type(model_type: &str) -> bool {
     matches!(model_type, "vision" | "audio" | "text") || all().any(|family| family.types.contains(&model_type))
 }
 
-/// The config of a published vision tower, for configs that only have its name.
+/// The config of a published vision tower, for configs that contain only its name.
 pub(crate) fn preset(name: &str) -> Option<Config<'static>> {
     static PRESETS: LazyLock<Vec<(&'static str, Map<String, Value>)>> = LazyLock::new(|| {
         let tower = |model_type: &str, hidden: u64, width: u64, layers: u64, image: u64, patch: u64| {

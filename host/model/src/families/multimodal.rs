@@ -1,4 +1,4 @@
-//! Models that are built of a language model, towers, and what joins them.
+//! Models that consist of a language model, towers, and connectors.
 
 use crate::{
     config::{AUDIO_PARTS, TEXT_PARTS, VISION_PARTS},
@@ -13,7 +13,7 @@ const fn vision(family: &'static str) -> Part {
     Part { role: Role::Vision, at: &VISION_PARTS, flat: false, family, preset: None }
 }
 
-/// A language model whose numbers are in a part, or in the config of the whole.
+/// A language model whose numbers are in a part, or in the config of the whole model.
 const fn flat(family: &'static str) -> Part {
     Part { role: Role::Text, at: &TEXT_PARTS, flat: true, family, preset: None }
 }
@@ -22,11 +22,11 @@ const fn named(family: &'static str, field: &'static str) -> Part {
     Part { role: Role::Vision, at: &VISION_PARTS, flat: false, family, preset: Some(field) }
 }
 
-/// Two matrices, from what the tower sees to the language model.
+/// Two matrices, from the tower's output to the language model.
 const TWO: &[&[Factor]] =
     &[&[Factor::Vision(Dim::Hidden), Factor::Text(Dim::Hidden)], &[Factor::Text(Dim::Hidden), Factor::Text(Dim::Hidden)]];
 
-/// How many words Janus has for images, and how many numbers each.
+/// The number of Janus's image words, and the number of values in each.
 const IMAGE_WORDS: Factor = Factor::Field("gen_vision_config.params.image_token_size", Some(16_384));
 const IMAGE_WIDTH: Factor = Factor::Field("gen_vision_config.params.n_embed", Some(8));
 
@@ -127,13 +127,13 @@ pub(super) const FAMILIES: &[Family] = &[
         extra: &[
             TWO[0],
             TWO[1],
-            // What makes images: words of eight numbers, two matrices into the language model, and two out of it.
+            // Image generation: words of eight numbers, two matrices into the language model, and two out of it.
             &[IMAGE_WORDS, IMAGE_WIDTH],
             &[IMAGE_WIDTH, Factor::Text(Dim::Hidden)],
             TWO[1],
             TWO[1],
             &[Factor::Text(Dim::Hidden), IMAGE_WORDS],
-            // The tokenizer of images, VQ-16, whose layers no config describes.
+            // The image tokenizer, VQ-16, whose layers no config describes.
             &[Factor::Number(72_000_000)],
         ],
         ..FAMILY

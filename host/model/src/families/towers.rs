@@ -1,10 +1,10 @@
-//! Towers that see, which are parts of other models or models of their own.
+//! Vision towers, which are parts of other models or separate models.
 
 use crate::family::{BIASED, BLOCK, Block, Dim, ENDS, Ends, FAMILY, Factor, Family, Patches, QueryNorm, Switch, TOWER};
 
 const PATCHES: Patches = Patches { bias: false, class_token: false, positions: false, pooling: Switch::No };
 
-/// A merger of patches, as of Qwen's towers: its two matrices, without biases and norm.
+/// A merger of patches, as in Qwen's towers: its two matrices, without biases and norm.
 const MERGER: &[&[Factor]] = &[
     &[Factor::Merge("spatial_merge_size", 2), Factor::Dim(Dim::Hidden), Factor::Merge("spatial_merge_size", 2), Factor::Dim(Dim::Hidden)],
     &[Factor::Merge("spatial_merge_size", 2), Factor::Dim(Dim::Hidden), Factor::Field("out_hidden_size", None)],
@@ -110,7 +110,7 @@ pub(super) const FAMILIES: &[Family] = &[
         extra: &[
             // Position embeddings of the tiles of an image, in nine layouts.
             &[Factor::Number(9), Factor::Field("max_num_tiles", Some(4)), Factor::Patches, Factor::Dim(Dim::Hidden)],
-            // The further layers that see all tiles.
+            // The additional global layers, which process all tiles.
             &[Factor::Number(4), Factor::Field("num_global_layers", Some(8)), Factor::Dim(Dim::Hidden), Factor::Dim(Dim::Hidden)],
             &[Factor::Number(2), Factor::Field("num_global_layers", Some(8)), Factor::Dim(Dim::Hidden), Factor::Dim(Dim::Width)],
         ],

@@ -1,4 +1,4 @@
-//! Which layers a config describes: what mixes tokens in each, and whether it has experts.
+//! The layers that a config describes: the mixer of each, and whether it has experts.
 
 use super::{Counter, Missing};
 use crate::{
@@ -21,7 +21,7 @@ pub(super) struct Layer {
     pub mlp: Mlp,
 }
 
-/// The layers, each kind with its number.
+/// The kinds of layers, with the number of each.
 pub(super) fn layers(counter: Counter<'_>) -> Result<Vec<(Layer, u128)>, Missing> {
     let mut kinds: Vec<(Layer, u128)> = Vec::new();
     let mut add = |layer| match kinds.iter_mut().find(|(other, _)| *other == layer) {
@@ -54,7 +54,7 @@ pub(super) fn layers(counter: Counter<'_>) -> Result<Vec<(Layer, u128)>, Missing
     Ok(kinds)
 }
 
-/// What a config says of its layers, by index.
+/// The description of the layers in a config, by index.
 struct Plan<'a> {
     counter: Counter<'a>,
     layers: u64,
@@ -66,9 +66,9 @@ struct Plan<'a> {
     dense_only: Option<BTreeSet<u64>>,
     expert_only: Option<BTreeSet<u64>>,
     expert_flags: Option<&'a Vec<Value>>,
-    /// A period, and the remainder of the layers that have experts.
+    /// The period and the remainder of layers that have experts.
     experts_every: Option<(u64, u64)>,
-    /// The layers within which experts are.
+    /// The range of layers that have experts.
     experts_within: Option<(u64, u64)>,
 }
 
@@ -76,7 +76,7 @@ fn listed<'a>(counter: Counter<'a>, name: &str) -> Option<&'a Vec<Value>> {
     counter.config.find(name)?.as_array()
 }
 
-/// A list of layers, as a set: it is asked for each layer.
+/// A list of layers as a set, because it is searched for each layer.
 fn indexes(counter: Counter<'_>, name: &str) -> Option<BTreeSet<u64>> {
     Some(listed(counter, name)?.iter().filter_map(Value::as_u64).collect())
 }
@@ -84,7 +84,7 @@ fn indexes(counter: Counter<'_>, name: &str) -> Option<BTreeSet<u64>> {
 impl<'a> Plan<'a> {
     fn new(counter: Counter<'a>) -> Result<Self, Missing> {
         let number = |name: &str| counter.config.number(name).map_err(|unusable| unusable.0);
-        // What isn't a number is a list, which is read below.
+        // A value that isn't a number is a list, which is read below.
         let step = |name: &str| number(name).ok().flatten().filter(|step| *step > 0);
         let layers = counter.find(Dim::Layers)?.unwrap_or_default();
         let counted_from_one = |step: u64| (step, step - 1);

@@ -1,4 +1,4 @@
-//! Counts a model's parameters from its config, by one formula for all families.
+//! Counts a model's parameters from its config, with one formula for all families.
 
 mod layers;
 
@@ -10,15 +10,15 @@ use crate::{
 };
 use layers::{Mlp, layers};
 
-/// What the formula needs and doesn't find, as the end of a sentence.
+/// A value that the formula needs but doesn't find, as the end of a sentence.
 pub(crate) type Missing = String;
 
-/// How the class of the whole model ends: what is counted after the last layer.
+/// The part after the last layer, from the end of the class's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Top {
-    /// A row for each word.
+    /// One row per word.
     Words,
-    /// A row for each label.
+    /// One row per label.
     Labels,
     Nothing,
 }
@@ -37,7 +37,7 @@ impl Top {
     }
 }
 
-/// The family of a config: by its `model_type`, else by its class.
+/// The family of a config: by its `model_type`, otherwise by its class.
 pub(crate) fn family(config: Config<'_>) -> Option<&'static Family> {
     match config.model_type() {
         Some(model_type) => families::find(model_type),
@@ -63,7 +63,7 @@ pub(crate) struct Counter<'a> {
     root: Config<'a>,
 }
 
-/// The parts that tensors of the whole refer to.
+/// The parts that the model's other tensors refer to.
 #[derive(Clone, Copy, Default)]
 struct Parts<'a> {
     text: Option<Counter<'a>>,
@@ -71,7 +71,7 @@ struct Parts<'a> {
 }
 
 impl<'a> Counter<'a> {
-    /// A number, if the config, or else the family, has it.
+    /// A number, if the config has it, or otherwise the family.
     pub(crate) fn find(self, dim: Dim) -> Result<Option<u64>, Missing> {
         let own = self.family.names.iter().find(|(of, _)| *of == dim);
         let names = own.map_or(dim.names(), |(_, names)| names);
@@ -82,7 +82,7 @@ impl<'a> Counter<'a> {
         }
     }
 
-    /// A number that must exist.
+    /// A required number.
     pub(crate) fn need(self, dim: Dim) -> Result<u128, Missing> {
         let own = self.family.names.iter().find(|(of, _)| *of == dim);
         let names = own.map_or(dim.names(), |(_, names)| names);
@@ -90,7 +90,7 @@ impl<'a> Counter<'a> {
         self.find(dim)?.map(u128::from).ok_or_else(|| format!("`{name}` is missing"))
     }
 
-    /// A number of the config by the field's name.
+    /// A number of the config by its path.
     pub(crate) fn field(self, path: &str) -> Result<Option<u128>, Missing> {
         self.config.number(path).map(|number| number.map(u128::from)).map_err(|Unusable(why)| why)
     }
@@ -132,7 +132,7 @@ impl<'a> Counter<'a> {
         Ok(total + self.extra(parts)?)
     }
 
-    /// A part with parts of its own is counted as a whole.
+    /// Counts a part that may have parts of its own.
     fn counted(self) -> Result<u128, Missing> {
         if self.family.parts.is_empty() {
             Ok(self.stack()? + self.extra(Parts { text: Some(self), vision: Some(self) })?)
@@ -151,7 +151,7 @@ impl<'a> Counter<'a> {
             None if part.preset.is_some() => return Err(format!("`{}` names no known vision tower", part.preset.unwrap_or_default())),
             None => return Err(format!("`{}` is missing", part.at.first().copied().unwrap_or_default())),
         };
-        // The whole config's own type is that of the whole.
+        // The type in the model's own config is that of the whole model.
         let typed = nested.and_then(Config::model_type);
         let found = typed.and_then(families::find).filter(|family| !std::ptr::eq(*family, self.family));
         let is_own =
@@ -161,7 +161,7 @@ impl<'a> Counter<'a> {
             (None, Some(family)) if is_own => family,
             _ => return Err(format!("`model_type: {}` of a part is of no known family", typed.unwrap_or_default())),
         };
-        // The class of the language model itself, if its config has one: InternVLChatModel ends like a model without a head.
+        // The class of the language model itself, if its config has one: InternVLChatModel has the ending of a model without a head.
         let top = match part.role {
             Role::Text => nested.and_then(Config::architecture).map_or(self.top, |class| Top::for_class(Some(class))),
             Role::Vision | Role::Other => Top::Nothing,
@@ -234,7 +234,7 @@ impl<'a> Counter<'a> {
                 Mlp::Dense => self.dense(self.width()?),
                 Mlp::Experts => self.experts()?,
             };
-            // A layer that is only one of both has only one of the norms.
+            // A layer with only one of mixer and MLP has only one of the norms.
             let norms = if layer.mixer.is_some() && layer.mlp != Mlp::None { sizes.norms } else { sizes.norms.min(sizes.norm) };
             let cross = if self.family.block.cross { sizes.attention + sizes.norm } else { 0 };
             total += number * (mixer + mlp + norms + cross);
@@ -319,7 +319,7 @@ impl<'a> Counter<'a> {
         Ok(width)
     }
 
-    /// An MLP of this width.
+    /// The parameters of an MLP with this width.
     fn dense(self, width: u128) -> u128 {
         let hidden = self.find(Dim::Hidden).ok().flatten().map_or(0, u128::from);
         let inner = if self.on(self.family.block.gated) { 2 } else { 1 };
@@ -327,7 +327,7 @@ impl<'a> Counter<'a> {
         (inner + 1) * hidden * width + bias
     }
 
-    /// The experts of a layer, with their router and the shared ones.
+    /// The parameters of a layer's experts, with their router and the shared experts.
     fn experts(self) -> Result<u128, Missing> {
         let block = &self.family.block;
         let (hidden, experts) = (self.hidden()?, self.need(Dim::Experts)?);
@@ -404,7 +404,7 @@ impl<'a> Counter<'a> {
     }
 }
 
-/// What is the same for each layer.
+/// The sizes that are the same in each layer.
 struct Sizes {
     attention: u128,
     norm: u128,
@@ -421,7 +421,7 @@ impl Sizes {
     }
 }
 
-/// Attention with its query norms, in any of its forms.
+/// The parameters of attention in any of its forms, with its query norms.
 fn attention(counter: Counter<'_>, block: &Block) -> Result<u128, Missing> {
     let hidden = counter.hidden()?;
     let heads = counter.need(Dim::Heads)?;
@@ -452,7 +452,7 @@ fn attention(counter: Counter<'_>, block: &Block) -> Result<u128, Missing> {
     Ok(total + if block.sinks { heads } else { 0 })
 }
 
-/// DeepSeek's latent attention: queries, keys and values go through vectors of a low rank.
+/// DeepSeek's latent attention: queries, keys and values are projected through vectors of a low rank.
 fn latent_attention(counter: Counter<'_>, hidden: u128, heads: u128, rank: u128) -> Result<u128, Missing> {
     let (plain, rotated) = (counter.need_field("qk_nope_head_dim")?, counter.need_field("qk_rope_head_dim")?);
     let value = match counter.field("v_head_dim")? {
@@ -476,7 +476,7 @@ mod tests {
     };
     use serde_json::{Map, Value, json};
 
-    /// Every number that the formula may look for, as large as it may be.
+    /// All numbers that the formula may read, with the largest allowed value.
     fn largest() -> Map<String, Value> {
         const DIMS: [Dim; 16] = [
             Dim::Hidden,

@@ -1,4 +1,4 @@
-//! The tables of docs/models.md are those of the code and the corpus: `cargo xtask generate` writes them by this test.
+//! Checks the tables of docs/models.md against the code and the corpus. `cargo xtask generate` runs this test to write them.
 
 #[path = "../../tests/corpus_files/mod.rs"]
 mod corpus_files;
@@ -13,7 +13,7 @@ use crate::{
 use corpus_files::{Model, models};
 use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::Path};
 
-/// As xtask sets it (`xtask/src/build.rs`).
+/// Set by xtask (`xtask/src/build.rs`).
 const UPDATE: &str = "POINTSMAN_UPDATE_MODELS_PAGE";
 
 fn code<'a>(words: impl IntoIterator<Item = &'a str>) -> String {
@@ -25,7 +25,7 @@ fn short(name: &str) -> String {
     name.rsplit('/').next().unwrap().to_owned()
 }
 
-/// The families, and for each the models that were compared with what is published.
+/// The families, and for each the models that were compared with published facts.
 fn family_table() -> String {
     let mut by_family: BTreeMap<&str, Vec<Model>> = BTreeMap::new();
     let mut as_part: BTreeMap<&str, Vec<String>> = BTreeMap::new();
@@ -40,7 +40,7 @@ fn family_table() -> String {
     }
     let mut table = "| family | `model_type` | compared models | largest deviation |\n|---|---|---|---|\n".to_owned();
     for family in families::all() {
-        // Parts have names that no config has.
+        // Families of parts have names that no config contains.
         if family.types.iter().all(|name| name.contains(' ')) {
             continue;
         }
@@ -140,7 +140,7 @@ fn limit_table() -> String {
     table
 }
 
-/// The page with another table between its markers.
+/// The page with a new table between its markers.
 fn with_table(page: &str, name: &str, table: &str) -> String {
     let begin = format!("<!-- {name}: written by `cargo xtask generate` -->\n");
     let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page has no {begin}"));

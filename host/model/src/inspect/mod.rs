@@ -1,4 +1,4 @@
-//! Reads a model's files, and puts together what they say.
+//! Reads a model's files and combines their facts.
 
 use crate::{
     capabilities::{self, Hints},
@@ -14,10 +14,10 @@ use crate::{
 };
 use serde_json::{Map, Value};
 
-/// How far an estimate may be from the tensors before a note says so, in percent.
+/// The maximum deviation of an estimate from the tensors, in percent. Beyond it, there is a note.
 const MAX_DEVIATION: u64 = 10;
 
-/// Reads a model. Files that are missing, broken or too large become notes; an error means that files can't be listed or read.
+/// Reads a model. Missing, broken and oversized files become notes. An error means that files can't be listed or read.
 pub fn inspect(files: &dyn ModelFiles) -> Result<ModelFacts, FilesError> {
     let listing = files.list()?;
     let mut facts = ModelFacts::default();
@@ -26,7 +26,7 @@ pub fn inspect(files: &dyn ModelFiles) -> Result<ModelFacts, FilesError> {
         facts.note("files", Some(first), format!("and {} other links lead out of the model or to folders, and aren't read", number - 1));
     }
     let config = find(&listing, "config.json", &["", "safetensors", "pytorch_model", "model"]);
-    // A pipeline's components have config.json files too, which are deeper than its index.
+    // A pipeline's components also have config.json files, but deeper than its index.
     let depth = |path: &str| path.matches('/').count();
     let index = find(&listing, "model_index.json", &[""]);
     if let Some(path) = index.filter(|path| config.as_deref().is_none_or(|config| depth(path) <= depth(config))) {
@@ -59,7 +59,7 @@ pub fn inspect(files: &dyn ModelFiles) -> Result<ModelFacts, FilesError> {
     Ok(facts)
 }
 
-/// What a config.json says by itself, without weights and without the files beside it.
+/// The facts from a config.json alone, without the weights and without other files.
 pub fn inspect_config(config: Map<String, Value>) -> ModelFacts {
     let mut facts = ModelFacts::default();
     let estimate = describe(Config::new(&config), Hints::default(), None, &mut facts);
@@ -68,14 +68,14 @@ pub fn inspect_config(config: Map<String, Value>) -> ModelFacts {
     facts
 }
 
-/// A file by its name: in the first of these folders that has it, else where it is least deep.
+/// A file by its name: in the first of these folders that has it, otherwise at the least depth.
 fn find(listing: &Listing, name: &str, folders: &[&str]) -> Option<String> {
     let found = || listing.files.iter().map(|file| file.path.as_str()).filter(|path| base(path) == name);
     let usual = folders.iter().find_map(|at| found().find(|path| folder(path) == *at));
     usual.or_else(|| found().min_by_key(|path| (path.matches('/').count(), *path))).map(str::to_owned)
 }
 
-/// An object in a file, or why it can't be read.
+/// An object in a file, or the reason why it can't be read.
 fn read_object(files: &dyn ModelFiles, path: &str) -> Result<Result<Map<String, Value>, String>, FilesError> {
     match files.read_whole(path, MAX_CONFIG_BYTES) {
         Ok(bytes) => Ok(config::parse_object(&bytes)),
@@ -89,7 +89,7 @@ fn read_object(files: &dyn ModelFiles, path: &str) -> Result<Result<Map<String, 
     }
 }
 
-/// What the weights say without a config.
+/// The facts from weights without a config.
 fn weights_alone(files: &dyn ModelFiles, listing: &Listing, at: &str, facts: &mut ModelFacts) -> Result<(), FilesError> {
     let weights = weights::read(files, listing, &weights::nearest(listing, at), weights::Context::default())?;
     settle(facts, &weights, None);
@@ -127,7 +127,7 @@ fn model(
     Ok(())
 }
 
-/// What of a config changes how its tensors count.
+/// The properties of a config that change how its tensors are counted.
 fn weights_context(config: Config<'_>) -> weights::Context<'static> {
     let text = config.first_part(&config::TEXT_PARTS).unwrap_or(config);
     let tied = text.flag("tie_word_embeddings").or_else(|| config.flag("tie_word_embeddings"));
@@ -135,10 +135,10 @@ fn weights_context(config: Config<'_>) -> weights::Context<'static> {
     weights::Context { quantization: None, tied, layers: text.first_number(Dim::Layers.names()).ok().flatten() }
 }
 
-/// Everything but what the weights say. It returns the estimate of the parameters, or why there is none.
+/// Adds all facts except those from the weights. Returns the estimate of the parameters, or the reason why there is none.
 fn describe(config: Config<'_>, hints: Hints, modelopt: Option<Config<'_>>, facts: &mut ModelFacts) -> Result<u64, String> {
     facts.model_type = config.model_type().map(str::to_owned);
-    // A component of a pipeline may also be a model of its own.
+    // A component of a pipeline may also be a separate model.
     let component = config.text("_class_name");
     facts.architecture = config.architecture().or(component).map(str::to_owned);
     if facts.architecture.is_none() {
@@ -179,7 +179,7 @@ fn describe(config: Config<'_>, hints: Hints, modelopt: Option<Config<'_>>, fact
     }
 }
 
-/// The context that the class of the language model has by default.
+/// The default context of the language model's class.
 fn default_context(config: Config<'_>) -> Option<u64> {
     let whole = formula::family(config)?;
     let text = whole.parts.iter().find(|part| part.role == Role::Text).and_then(|part| crate::families::find(part.family));
@@ -187,7 +187,7 @@ fn default_context(config: Config<'_>) -> Option<u64> {
     family.defaults.iter().find(|(dim, _)| *dim == Dim::Positions).map(|(_, value)| *value)
 }
 
-/// Adds what the weights say, and chooses among the counts.
+/// Adds the facts from the weights, and chooses among the counts.
 fn settle(facts: &mut ModelFacts, weights: &Weights, estimate: Option<Result<u64, String>>) {
     if let Some((name, version)) = weights.format {
         facts.format = Some(Versioned::new(name, version));
@@ -202,7 +202,7 @@ fn settle(facts: &mut ModelFacts, weights: &Weights, estimate: Option<Result<u64
         let text = format!("{} more parameters are of layers that only draft tokens, and aren't counted", weights.drafting);
         facts.note("parameters", None, text);
     }
-    // What a library counts in packed tensors isn't the model's count.
+    // The count of a library for packed tensors isn't the model's count.
     let is_packed = facts.quantization.as_ref().is_some_and(|quantization| quantization.bits.is_none_or(|bits| bits < 8));
     let by_formula = estimate.as_ref().and_then(|estimate| estimate.as_ref().ok()).copied();
     let exact =
@@ -232,7 +232,7 @@ fn settle(facts: &mut ModelFacts, weights: &Weights, estimate: Option<Result<u64
     }
 }
 
-/// A diffusion pipeline: its components, each in a folder of its own.
+/// A diffusion pipeline: its components, each in its own folder.
 fn pipeline(
     files: &dyn ModelFiles,
     listing: &Listing,

@@ -5,16 +5,16 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::{fs, path::Path};
 
-/// A model as it is published.
+/// A published model.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Model {
     pub(crate) name: String,
-    /// The fields of its config.json that matter here.
+    /// The relevant fields of its config.json.
     pub(crate) config: Map<String, Value>,
     /// The published count.
     pub(crate) parameters: f64,
-    /// Where it is published.
+    /// The source of the published facts.
     pub(crate) from: String,
     /// The published context, if there is one.
     pub(crate) context: Option<u64>,

@@ -1,4 +1,4 @@
-//! Models that the tests write: safetensors files with real layouts, whose data is a hole in the file.
+//! Models that tests write: safetensors files with real layouts, whose data is a hole in the file.
 #![allow(dead_code, clippy::unwrap_used, clippy::panic)] // a helper that fails ends the test
 
 use pointsman_model::{Directory, ModelFacts, inspect};
@@ -22,7 +22,7 @@ fn bits(dtype: &str) -> u64 {
     }
 }
 
-/// A header, and how many bytes of data follow it.
+/// A header, and the number of data bytes after it.
 pub(crate) fn header(tensors: &[Tensor]) -> (Vec<u8>, u64) {
     let mut entries = Map::new();
     entries.insert("__metadata__".to_owned(), json!({"format": "pt"}));
@@ -50,7 +50,7 @@ pub(crate) fn write_json(file: &Path, value: &Value) {
     fs::write(file, value.to_string()).unwrap();
 }
 
-/// Writes tensors as so many shards with their index.
+/// Writes tensors as this number of shards with their index.
 pub(crate) fn write_shards(folder: &Path, stem: &str, tensors: &[Tensor], number: usize, metadata: &Value) {
     let mut map = Map::new();
     for (at, part) in tensors.chunks(tensors.len().div_ceil(number)).enumerate() {
@@ -61,7 +61,7 @@ pub(crate) fn write_shards(folder: &Path, stem: &str, tensors: &[Tensor], number
     write_json(&folder.join(format!("{stem}.safetensors.index.json")), &json!({"metadata": metadata, "weight_map": map}));
 }
 
-/// What a folder says.
+/// The facts of a folder.
 pub(crate) fn facts(folder: &Path) -> ModelFacts {
     inspect(&Directory::new(folder).unwrap()).unwrap()
 }
@@ -108,7 +108,7 @@ impl Llama {
         ]
     }
 
-    /// All tensors, with matrices written as `matrix` does it.
+    /// All tensors, with each matrix as `matrix` returns it.
     pub(crate) fn tensors_with(&self, dtype: &'static str, matrix: impl Fn(&str, u64, u64) -> Vec<Tensor>) -> Vec<Tensor> {
         let mut tensors = vec![tensor("model.embed_tokens.weight", dtype, &[self.words, self.hidden])];
         for layer in 0..self.layers {
@@ -144,7 +144,7 @@ pub(crate) fn llama_config() -> Value {
     })
 }
 
-/// Qwen2.5 7B's config, quantized so.
+/// Qwen2.5 7B's config with this quantization.
 pub(crate) fn qwen_config(quantization: &Value) -> Value {
     json!({
         "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 3584, "intermediate_size": 18944,
