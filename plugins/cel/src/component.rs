@@ -1,4 +1,4 @@
-//! The component: wit/evaluator.wit in terms of the library, with one evaluator for the whole instance.
+//! The component: implements wit/evaluator.wit with the library. An instance has one evaluator.
 #![allow(
     unsafe_code,
     missing_debug_implementations,

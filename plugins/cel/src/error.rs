@@ -1,11 +1,11 @@
-//! What is wrong, in sentences such as Kubernetes has them.
+//! Errors as sentences in Kubernetes' style.
 
 use crate::value::number::{as_int, shortest};
 use cel::common::types::{CelBool, CelDouble, CelInt, CelString, CelUInt};
 use cel::common::value::Val;
 use cel::{ExecutionError, Value};
 
-/// No message is longer, in bytes.
+/// The maximum length of a message, in bytes.
 const LONGEST: usize = 512;
 
 /// An error of a function, with its sentence.
@@ -13,7 +13,7 @@ pub(crate) fn fail(message: impl Into<String>) -> ExecutionError {
     ExecutionError::FunctionError { function: String::new(), message: message.into() }
 }
 
-/// There is nothing by that name for values of these types.
+/// The error for a function without an overload for these types.
 pub(crate) fn no_overload() -> ExecutionError {
     fail("no such overload")
 }
@@ -35,7 +35,7 @@ pub(crate) fn key_text(key: &dyn Val) -> String {
     }
 }
 
-/// The sentence for an error of an evaluation.
+/// The sentence for an evaluation error.
 pub(crate) fn sentence(error: &ExecutionError) -> String {
     let message = match error {
         ExecutionError::NoSuchKey(key) => format!("no such key: {key}"),
@@ -52,7 +52,7 @@ pub(crate) fn sentence(error: &ExecutionError) -> String {
     bounded(message)
 }
 
-/// The message, or as much of it as one may be long.
+/// The message, shortened to the maximum length.
 pub(crate) fn bounded(mut message: String) -> String {
     if message.len() > LONGEST {
         message.truncate(message.floor_char_boundary(LONGEST - 3));
@@ -72,13 +72,13 @@ fn plain(value: &Value) -> String {
     match value {
         Value::Int(int) => int.to_string(),
         Value::UInt(uint) => uint.to_string(),
-        // An index that is whole is one, whatever it was written as.
+        // An integer index is formatted as one, whatever its type.
         Value::Float(double) => as_int(*double).map_or_else(|| shortest(*double), |int| int.to_string()),
         _ => String::new(),
     }
 }
 
-/// The name that is most like another, if it is like it.
+/// The most similar name, if one is similar enough.
 pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let most = match name.chars().count() {
         0..=2 => return None,
@@ -95,7 +95,7 @@ pub(crate) fn nearest<'a>(name: &str, names: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// How many letters are to be put in, taken out, changed or swapped with the next to make one name of the other.
+/// The number of letters to insert, delete, replace or swap to turn one name into the other.
 fn distance(one: &str, other: &str) -> usize {
     let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
     let mut before_last: Vec<usize> = Vec::new();

@@ -1,4 +1,4 @@
-//! Evaluates what was compiled.
+//! Evaluates compiled rules.
 
 use crate::compile::{Program, STATE};
 use crate::error::no_overload;
@@ -13,13 +13,13 @@ use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-/// What is evaluated in: roots are bound, and borrow nothing.
+/// The scope of an evaluation. Its roots are bound and borrow nothing.
 pub(crate) type Scope = Context<'static, 'static>;
 
-/// No message is longer, in bytes: Kubernetes passes over those that are.
+/// The maximum length of a message, in bytes. Kubernetes ignores longer ones.
 const LONGEST_MESSAGE: usize = 5120;
 
-/// A rule's variables, each evaluated when it is first read.
+/// A rule's variables. Each is evaluated when it is first read.
 #[derive(Clone)]
 struct Variables(Arc<State>);
 
@@ -29,7 +29,7 @@ struct State {
     values: Vec<OnceLock<Result<Owned, ExecutionError>>>,
 }
 
-/// Evaluates a rule. Errors become sentences by `explain`.
+/// Evaluates a rule. `explain` turns errors into sentences.
 pub(crate) fn evaluate(scope: &Arc<Scope>, program: &Arc<Program>, explain: &dyn Fn(&ExecutionError) -> String) -> Outcome {
     let problem = |part, error: &ExecutionError| Problem { part, line: 0, column: 0, message: explain(error) };
     let values = program.variables.iter().map(|_| OnceLock::new()).collect();
@@ -68,7 +68,7 @@ fn truth(tree: &IdedExpr, scope: &Context<'_, 'static>) -> Result<bool, Executio
     value(tree, scope)?.downcast_ref::<CelBool>().map(|truth| *truth.inner()).ok_or_else(|| crate::error::fail("the result isn't a bool"))
 }
 
-/// A message, where an expression gives one that Kubernetes would use.
+/// The message from an expression, if Kubernetes would use it.
 fn text(tree: &IdedExpr, scope: &Context<'_, 'static>) -> Option<String> {
     let value = value(tree, scope).ok()?;
     let text = value.downcast_ref::<CelString<'_>>()?.inner().trim();

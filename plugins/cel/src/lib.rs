@@ -1,8 +1,9 @@
-//! Pointsman's CEL evaluator: Kubernetes' dialect, as ValidatingAdmissionPolicy offers it. Parser and evaluator are the `cel` crate's; here is
-//! what that lacks: Kubernetes' libraries, what its checker refuses, maps with an order, and what a rule reads.
+//! Pointsman's CEL evaluator for Kubernetes' dialect, as in ValidatingAdmissionPolicy. The crate `cel` parses and evaluates. This crate
+//! adds what it lacks: Kubernetes' libraries, the errors of its type checker, sorted maps, and the analysis of the values that a rule
+//! reads.
 //!
-//! It is a plain library, and, for wasm32, a component around it (wit/evaluator.wit) that imports nothing: the host gives it fuel, memory and a
-//! deadline.
+//! It is an ordinary library. For wasm32, it is also a component (wit/evaluator.wit) without imports. The host limits its fuel, memory and
+//! time.
 
 #[cfg(target_arch = "wasm32")]
 mod component;
@@ -25,31 +26,31 @@ use std::sync::{Arc, OnceLock};
 use value::Owned;
 use value::special::Special;
 
-/// Rules that were compiled, and what their roots are.
+/// Compiled rules, and the values of their roots.
 pub struct Evaluator {
     scope: Arc<Scope>,
     rules: Vec<Arc<Program>>,
     roots: BTreeMap<String, Root>,
 }
 
-/// What a root is.
+/// The value of a root.
 #[derive(Debug)]
 enum Root {
-    /// Its JSON, which nobody has read yet.
+    /// Its JSON, which hasn't been parsed yet.
     Text(String),
-    /// It is in the scope.
+    /// It has been parsed and is in the scope.
     Read,
-    /// It can't be read.
+    /// It can't be parsed.
     Wrong(String),
 }
 
 impl Evaluator {
-    /// Compiles a rule, and tells what it reads. Nothing of it is kept.
+    /// Compiles a rule and returns the values that it reads. Nothing is stored.
     pub fn inspect(&self, rule: &Rule) -> Result<Vec<Path>, Vec<Problem>> {
         compile::inspect(rule)
     }
 
-    /// Compiles a rule and keeps it; the number is what `evaluate` takes. The first is 0, each further one is one more.
+    /// Compiles and stores a rule. Returns its number for `evaluate`: 0 for the first, and one more for each further rule.
     pub fn load(&mut self, rule: &Rule) -> Result<u32, Vec<Problem>> {
         let mut program = compile::compile(rule)?;
         let patterns = std::mem::take(&mut program.patterns);
@@ -63,8 +64,8 @@ impl Evaluator {
         Ok(number)
     }
 
-    /// Sets what roots are: a name and its value as JSON text. A root that was set before and isn't named stays what it is; a root with
-    /// an empty text isn't set any more, and reading it is an error of the expression that does.
+    /// Sets roots: names, with values as JSON text. Roots that aren't named stay unchanged. An empty text unsets a root, and reading it is
+    /// then an error of the expression.
     pub fn bind(&mut self, roots: impl IntoIterator<Item = (String, String)>) {
         for (name, json) in roots {
             self.forget(&name);
@@ -76,7 +77,7 @@ impl Evaluator {
         }
     }
 
-    /// Evaluates a rule that was loaded, with the roots as they are set.
+    /// Evaluates a loaded rule with the current roots.
     pub fn evaluate(&mut self, rule: u32) -> Outcome {
         let Some(program) = self.ready(rule) else {
             let message = format!("there is no rule {rule}");
@@ -85,7 +86,7 @@ impl Evaluator {
         evaluate::evaluate(&self.scope, &program, &|error| self.explain(error))
     }
 
-    /// Evaluates a lookup of a rule that was loaded, with the roots as they are set, and gives its value as JSON text.
+    /// Evaluates a lookup of a loaded rule with the current roots, and returns its value as JSON text.
     pub fn look_up(&mut self, rule: u32, lookup: u32) -> Result<String, Problem> {
         let problem = |message| Problem { part: ExpressionId::Lookup(lookup), line: 0, column: 0, message };
         let program = self.ready(rule);
@@ -98,7 +99,7 @@ impl Evaluator {
         }
     }
 
-    /// A rule that was loaded, with all that it reads in the scope.
+    /// A loaded rule. All roots that it reads are in the scope.
     fn ready(&mut self, rule: u32) -> Option<Arc<Program>> {
         let program = usize::try_from(rule).ok().and_then(|rule| self.rules.get(rule)).map(Arc::clone)?;
         for root in &program.roots {
@@ -107,7 +108,7 @@ impl Evaluator {
         Some(program)
     }
 
-    /// Evaluates one expression with the roots as they are set, and gives its value as JSON text.
+    /// Evaluates one expression with the current roots, and returns its value as JSON text.
     pub fn calculate(&mut self, expression: &str) -> Result<String, Problem> {
         let roots: Vec<String> = self.roots.keys().cloned().collect();
         let compiled = compile::expression(&roots, expression)?;
@@ -134,7 +135,7 @@ impl Evaluator {
         error::sentence(error)
     }
 
-    /// Puts a root into the scope, if it isn't there.
+    /// Parses a root into the scope, unless it is already there.
     fn read(&mut self, name: &str) {
         let Some(root) = self.roots.get_mut(name) else {
             return;
@@ -163,7 +164,8 @@ impl Evaluator {
         });
     }
 
-    /// Changes the scope: or, should something have kept hold of it, a copy that takes its place. A value of a former object must never stay.
+    /// Changes the scope, or replaces it with a changed copy if something still refers to it. A value of an earlier object must never
+    /// remain.
     fn change(&mut self, change: impl FnOnce(&mut Scope)) {
         if let Some(scope) = Arc::get_mut(&mut self.scope) {
             return change(scope);
@@ -191,8 +193,8 @@ impl fmt::Debug for Evaluator {
     }
 }
 
-/// All functions. Made once, with the first evaluator, and so never by an evaluation. That two of them would be declared alike is what a test
-/// tells.
+/// All functions. They are created with the first evaluator, and therefore never during an evaluation. A test checks that no two
+/// declarations are equal.
 fn environment() -> Arc<Env> {
     static ENVIRONMENT: OnceLock<Arc<Env>> = OnceLock::new();
     Arc::clone(ENVIRONMENT.get_or_init(|| Arc::new(library::environment().unwrap_or_default())))

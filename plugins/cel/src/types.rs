@@ -1,4 +1,4 @@
-//! What is asked of the evaluator and what it answers, as plain Rust: the image of wit/evaluator.wit.
+//! The questions to the evaluator and its answers as Rust types, equivalent to wit/evaluator.wit.
 
 /// An expression with a name: a variable, or a condition.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -9,31 +9,31 @@ pub struct Named {
     pub expression: String,
 }
 
-/// Something that must hold.
+/// An expression that must be true.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Validation {
-    /// What must be true.
+    /// The expression.
     pub expression: String,
-    /// What gives the message when it is false.
+    /// The expression for the message if it is false.
     pub message: Option<String>,
 }
 
-/// A rule, as far as it is CEL.
+/// The CEL expressions of a rule.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// The names that its expressions may use, such as `object`. `variables` comes by itself.
+    /// The names that its expressions may use, such as `object`. `variables` is always available.
     pub roots: Vec<String>,
-    /// All must be true for the rule to apply.
+    /// The rule applies only if all of these are true.
     pub conditions: Vec<Named>,
-    /// What says what the host is to find before it sets the root `lookups`. They know no variables, and not that root.
+    /// The queries that the host runs before it sets the root `lookups`. They can use neither variables nor that root.
     pub lookups: Vec<Named>,
-    /// Evaluated when they are first used. A variable may use those before it.
+    /// Each is evaluated when it is first used. A variable may use earlier ones.
     pub variables: Vec<Named>,
-    /// What must hold where the rule applies.
+    /// The expressions that must be true if the rule applies.
     pub validations: Vec<Validation>,
 }
 
-/// Which expression of a rule, by its position.
+/// An expression of a rule, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExpressionId {
     /// A condition.
@@ -48,63 +48,63 @@ pub enum ExpressionId {
     Message(u32),
 }
 
-/// What is wrong with an expression, and where: lines and columns from 1, in characters; 0 where it isn't known.
+/// An error in an expression, with its position: lines and columns start at 1, columns count characters, and 0 means unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Which expression.
+    /// The expression.
     pub part: ExpressionId,
     /// Its line.
     pub line: u32,
     /// Its column.
     pub column: u32,
-    /// A sentence.
+    /// The error, in one sentence.
     pub message: String,
 }
 
-/// A step from a value to one inside of it.
+/// A step from a value to one inside it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// A field or key that is known.
+    /// A field or key with a known name.
     Field(String),
-    /// Some element of a list, or some value of a map.
+    /// Any element of a list, or any value of a map.
     Element,
-    /// Some key of a map.
+    /// Any key of a map.
     Key,
 }
 
-/// A value that an expression reads, by the way that leads to it from a root.
+/// A value that an expression reads, by the path to it from a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Path {
-    /// Which expression reads it.
+    /// The expression that reads it.
     pub part: ExpressionId,
-    /// The line where.
+    /// The line in the expression.
     pub line: u32,
-    /// The column where.
+    /// The column in the expression.
     pub column: u32,
-    /// The root's name.
+    /// The name of the root.
     pub root: String,
-    /// The way from it.
+    /// The steps from the root.
     pub steps: Vec<Step>,
 }
 
-/// What became of a validation.
+/// The result of a validation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is true.
     Holds,
-    /// It is false; with what its message's expression gave, if there is one and it gave a text.
+    /// It is false. Contains the message, if there is an expression for it and that returned a text.
     Broken(Option<String>),
     /// It can't be evaluated.
     Failed(Problem),
 }
 
-/// What became of a rule.
+/// The result of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It doesn't apply, by the condition of that position.
+    /// The rule doesn't apply, because the condition at this position is false.
     Unmatched(u32),
-    /// Whether it applies can't be told.
+    /// A condition can't be evaluated.
     Undecided(Problem),
-    /// A verdict a validation.
+    /// One verdict per validation.
     Judged(Vec<Verdict>),
 }

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! The corpus that the API server is asked as well (tests/fixtures/cel): each verdict is Kubernetes', or the one that is said to be ours.
+//! The corpus, which the API server also evaluates (tests/fixtures/cel): each verdict is Kubernetes', unless it is marked as our own.
 
 use pointsman_cel::{Evaluator, Outcome, Rule, Validation, Verdict};
 use serde::Deserialize;
@@ -72,7 +72,7 @@ fn the_verdicts_are_those_of_kubernetes() {
     assert!(differences.is_empty(), "{} of {cases} differ:\n{}", differences.len(), differences.join("\n"));
 }
 
-/// The object that a case means that names none: the first of the file.
+/// The default object of the cases in a file: its first one.
 fn first_object(file: &str) -> String {
     let objects = file.lines().skip_while(|line| *line != "objects:").skip(1);
     objects.map(str::trim).find(|line| line.ends_with(':') && !line.starts_with('#')).unwrap().trim_end_matches(':').to_owned()

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
-//! What functions give, a table a family. The corpus (corpus.rs) holds the verdicts against Kubernetes; here are the values themselves.
+//! The results of functions, one table per family. The corpus (corpus.rs) compares the verdicts with Kubernetes; these tests check the
+//! values.
 
 use pointsman_cel::Evaluator;
 
@@ -9,7 +10,7 @@ const OBJECT: &str = r#"{
              "containers": [{"name": "one", "image": "a:1"}, {"name": "two", "image": ""}]}
 }"#;
 
-/// The value, or the sentence that says why there is none.
+/// The value, or the error.
 fn calculated(expression: &str) -> String {
     let mut evaluator = Evaluator::default();
     evaluator.bind([("object".to_owned(), OBJECT.to_owned())]);

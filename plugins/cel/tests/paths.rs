@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! Which values a rule reads.
+//! The values that a rule reads.
 
 use pointsman_cel::{Evaluator, Named, Rule, Step, Validation};
 
@@ -67,7 +67,7 @@ fn what_a_rule_reads_is_told() {
 #[test]
 fn nothing_is_guessed() {
     let cases: &[(&str, &[&str])] = &[
-        // It may be the one or the other.
+        // It can be either.
         ("(object.a == 1 ? object.b : object.c).d == 1", &["object.a", "object.b", "object.c"]),
         ("object.?a.orValue({'x': 1}).x == 1", &["object.a"]),
         ("object.?a.or(object.?b).value().x == 1", &["object.a", "object.b"]),
@@ -75,7 +75,7 @@ fn nothing_is_guessed() {
         ("object.things.all(t, t != '')", &["object.things"]),
         ("object.things.filter(t, t != '')[0] == 'a'", &["object.things"]),
         ("object.things.map(t, t) == []", &["object.things"]),
-        // What is made here is from nowhere.
+        // A value that is created here has no origin.
         ("{'a': object.b}.a.c == 1", &["object.b"]),
         ("[object.b][0].c == 1", &["object.b"]),
     ];

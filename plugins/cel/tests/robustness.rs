@@ -1,9 +1,9 @@
 #![allow(clippy::unwrap_used)]
-//! Whatever comes in, a value comes out, or a sentence.
+//! Any input gives a value or an error.
 
 use pointsman_cel::{Evaluator, Named, Outcome, Rule, Validation, Verdict};
 
-/// What grows with a number.
+/// Expressions that grow with a number.
 const SHAPES: [fn(usize) -> String; 20] = [
     |n| format!("{}1{}", "(".repeat(n), ")".repeat(n)),
     |n| format!("{}{}", "[".repeat(n), "]".repeat(n)),
@@ -27,7 +27,7 @@ const SHAPES: [fn(usize) -> String; 20] = [
     |n| format!("'{}'", "x".repeat(n)),
 ];
 
-/// Runs with a stack that frames of unoptimised code have room on.
+/// Runs with a stack that is large enough for frames of unoptimised code.
 fn with_room(test: fn()) {
     std::thread::Builder::new().stack_size(256 << 20).spawn(test).unwrap().join().unwrap();
 }

@@ -1,5 +1,5 @@
 #![allow(clippy::unwrap_used)]
-//! What becomes of a rule: conditions, variables, verdicts, messages, and roots.
+//! The results of rules: conditions, variables, verdicts, messages and roots.
 
 use pointsman_cel::{Evaluator, ExpressionId, Named, Outcome, Problem, Rule, Validation, Verdict};
 
@@ -87,7 +87,7 @@ fn a_variable_is_evaluated_where_it_is_read_and_nowhere_else() {
 
 #[test]
 fn a_variable_is_evaluated_once() {
-    // Each reads the one before it three times: if that were evaluated as often, the last would take three million evaluations.
+    // Each reads the previous one three times. If it were evaluated each time, the last would take three million evaluations.
     let names: Vec<String> = (0..15).map(|at| format!("v{at}")).collect();
     let reads = |at: usize| format!("variables.v{at} && variables.v{at} && variables.v{at}");
     let sources: Vec<String> = (0..15).map(|at: usize| at.checked_sub(1).map_or_else(|| "object.a == 1".to_owned(), reads)).collect();

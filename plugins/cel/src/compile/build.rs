@@ -1,8 +1,8 @@
-//! Nodes of a tree.
+//! Builds nodes of a tree.
 
 use cel::common::ast::{CallExpr, ComprehensionExpr, Expr, IdedExpr, ListExpr, LiteralValue, operators};
 
-/// The name of what a macro gathers.
+/// The name of a macro's accumulator.
 pub(super) const RESULT: &str = "@result";
 
 pub(super) fn literal(id: u64, value: LiteralValue) -> IdedExpr {
@@ -29,7 +29,7 @@ pub(super) fn list(id: u64, elements: Vec<IdedExpr>) -> IdedExpr {
     IdedExpr { id, expr: Expr::List(ListExpr::new(elements)) }
 }
 
-/// A value by a name, in an expression: a loop that goes over nothing.
+/// Binds a name to a value in an expression: a loop over an empty list.
 pub(super) fn bind(id: u64, variable: &str, value: IdedExpr, result: IdedExpr) -> IdedExpr {
     comprehension(
         id,
@@ -46,7 +46,7 @@ pub(super) fn bind(id: u64, variable: &str, value: IdedExpr, result: IdedExpr) -
     )
 }
 
-/// Whether one is true, or all are: as `exists` and `all` are expanded, whose forms the evaluator knows.
+/// `exists` or `all`, in the expanded form that the evaluator recognises.
 pub(super) fn quantifier(id: u64, range: IdedExpr, variable: &str, condition: IdedExpr, all: bool) -> IdedExpr {
     let result = name(id, RESULT);
     let undecided = if all { result.clone() } else { call(id, operators::LOGICAL_NOT, vec![result.clone()]) };
@@ -65,7 +65,7 @@ pub(super) fn quantifier(id: u64, range: IdedExpr, variable: &str, condition: Id
     )
 }
 
-/// Whether exactly one is true.
+/// Whether the condition is true for exactly one element.
 pub(super) fn exactly_one(id: u64, range: IdedExpr, variable: &str, condition: IdedExpr) -> IdedExpr {
     let one = literal(id, LiteralValue::Int(1.into()));
     let counted = call(id, operators::ADD, vec![name(id, RESULT), one.clone()]);
@@ -84,7 +84,7 @@ pub(super) fn exactly_one(id: u64, range: IdedExpr, variable: &str, condition: I
     )
 }
 
-/// A list of what a turn adds, of the turns that a condition holds for.
+/// A list of the values that each iteration adds, for the iterations in which a condition is true.
 pub(super) fn gathered(id: u64, range: IdedExpr, variable: &str, condition: Option<IdedExpr>, added: Vec<IdedExpr>) -> IdedExpr {
     let result = name(id, RESULT);
     let added = call(id, operators::ADD, vec![result.clone(), list(id, added)]);

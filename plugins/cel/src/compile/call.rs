@@ -1,4 +1,4 @@
-//! Calls: of operators, of functions, and of macros that nobody has expanded yet.
+//! Checks calls: of operators, of functions, and of macros that haven't been expanded.
 
 use super::build;
 use super::check::{Checked, Checker, ONE_BY_ONE, qualified, selected, with_hint};
@@ -11,7 +11,7 @@ use crate::library;
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue, operators};
 
 impl Checker<'_> {
-    /// A call, of whatever it is.
+    /// Checks any call.
     pub(super) fn call(&mut self, id: u64, call: CallExpr) -> Checked {
         let CallExpr { func_name: name, target, args } = call;
         let Some(target) = target else {
@@ -99,7 +99,7 @@ impl Checker<'_> {
         Checked::new(build::call(id, name, vec![operand.expr, index.expr]), kind, reach)
     }
 
-    /// A variable by an index, which must tell which one it is.
+    /// A variable by an index, which must be a literal name.
     fn indexed_variable(&mut self, id: u64, operator: &str, index: IdedExpr) -> Checked {
         let Expr::Literal(LiteralValue::String(name)) = &index.expr else {
             self.problem(id, ONE_BY_ONE);
@@ -116,7 +116,7 @@ impl Checker<'_> {
         let checked: Vec<Checked> = args.into_iter().map(|arg| self.used(arg)).collect();
         let kinds: Vec<ExprType> = checked.iter().map(|arg| arg.kind.clone()).collect();
         let kind = self.result(id, name, operator::result(name, &kinds), &kinds, false);
-        // What `cel` would add to a list may be a map, which has no sum.
+        // The right operand may be a map, which `cel` would append to a list, although maps have no sum.
         let unsure = |kind: &ExprType, other: fn(&ExprType) -> bool| *kind == ExprType::Dyn || other(kind);
         let name = match kinds.as_slice() {
             [one, other]
@@ -126,14 +126,14 @@ impl Checker<'_> {
             {
                 "@add/2"
             }
-            // Only so a value of Kubernetes' types can meet one of another type.
+            // Only in this case can a value of Kubernetes' types be compared with one of another type.
             [ExprType::Dyn, _] if name == operators::EQUALS && checked.first().is_some_and(|one| is_call(&one.expr, "dyn/1")) => "@same/2",
             _ => name,
         };
         Checked::new(build::call(id, name, checked.into_iter().map(|arg| arg.expr).collect()), kind, Reach::Unknown)
     }
 
-    /// A call of a function, on a value or not.
+    /// Checks the call of a global function or of a member.
     pub(super) fn function(&mut self, id: u64, name: &str, target: Option<IdedExpr>, args: Vec<IdedExpr>) -> Checked {
         let member = target.is_some();
         let functions = library::overloads(name, member);
@@ -169,7 +169,7 @@ impl Checker<'_> {
         Checked::new(self.with_pattern(id, name, expr), kind, reach)
     }
 
-    /// What an operator or a function gives, or the problem that it takes no such values.
+    /// The type of the result. If there is none, reports that no overload accepts these types.
     fn result(&mut self, id: u64, name: &str, found: Option<ExprType>, kinds: &[ExprType], member: bool) -> ExprType {
         found.unwrap_or_else(|| {
             let list = |kinds: &[ExprType]| kinds.iter().map(ToString::to_string).collect::<Vec<String>>().join(", ");
@@ -183,7 +183,7 @@ impl Checker<'_> {
     }
 }
 
-/// Where what a member function gives is from, and whether it is a part of what it is called on.
+/// The origin of a member function's result, and whether the result is a part of the value.
 fn followed(name: &str, first: &Checked, rest: &[Checked]) -> (Reach, bool) {
     match (name, rest) {
         ("value", []) if matches!(first.kind, ExprType::Optional(_) | ExprType::Dyn) => (first.reach.clone(), true),

@@ -1,5 +1,5 @@
-//! Looks an expression through, as Kubernetes' checker does: names, arguments, types as far as they are known. What comes out is what is
-//! evaluated. It says the same in fewer forms: names are looked up here and not at every evaluation, and every call is one by name.
+//! Checks an expression as Kubernetes' checker does: names, arguments, and types as far as they are known. The result is evaluated. It is
+//! equivalent, but has fewer constructs: names are resolved once here, not at every evaluation, and every call is a call by name.
 
 use super::build;
 use super::kind::ExprType;
@@ -11,19 +11,19 @@ use crate::library::{TYPES, key};
 use cel::common::ast::{EntryExpr, Expr, IdedEntryExpr, IdedExpr, ListExpr, LiteralValue, SelectExpr, operators};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// No tree is deeper: the evaluator's stack is what bounds it.
+/// The maximum depth of a tree. The evaluator's stack limits it.
 const DEEPEST: usize = 128;
 
-/// What reading a variable takes in addition to evaluating it.
+/// The additional depth of reading a variable.
 const READING: usize = 3;
 
-/// What rules write for their variables.
+/// The name of the variables in rules.
 const VARIABLES: &str = "variables";
 
-/// The name under which variables are at evaluation, which no macro can give to something else.
+/// The name of the variables at evaluation. A macro can't shadow it.
 pub(crate) const STATE: &str = "@variables";
 
-/// What is said of variables that are used as if they were a value.
+/// The error for variables that are used as one value.
 pub(super) const ONE_BY_ONE: &str = "variables are read one by one: write variables.NAME";
 
 /// A variable that an expression may use.
@@ -34,38 +34,38 @@ pub(crate) struct Variable {
     pub(crate) reach: Reach,
     /// The roots that it needs.
     pub(crate) roots: BTreeSet<String>,
-    /// How deep its evaluation goes, with that of the variables that it reads.
+    /// The depth of its evaluation, including the variables that it reads.
     pub(crate) depth: usize,
 }
 
-/// A part of an expression that was looked through.
+/// A checked part of an expression.
 #[derive(Debug)]
 pub(crate) struct Checked {
     pub(crate) expr: IdedExpr,
     pub(crate) kind: ExprType,
     pub(crate) reach: Reach,
-    /// Of a list literal what is known of each element.
+    /// For a list literal, the type of each element.
     pub(crate) elements: Vec<ExprType>,
 }
 
-/// A name that a macro has made.
+/// A name that a macro has declared.
 #[derive(Debug)]
 pub(crate) struct Local {
     pub(crate) name: String,
-    /// What stands for it, if it is no variable at evaluation.
+    /// The expression that replaces it, if it isn't a variable at evaluation.
     pub(crate) instead: Option<IdedExpr>,
     pub(crate) kind: ExprType,
     pub(crate) reach: Reach,
 }
 
 impl Checked {
-    /// Anything but a list literal.
+    /// Not for list literals.
     pub(super) fn new(expr: IdedExpr, kind: ExprType, reach: Reach) -> Self {
         Checked { expr, kind, reach, elements: Vec::new() }
     }
 }
 
-/// What is found in one expression.
+/// The state and the findings of one expression.
 #[derive(Debug)]
 pub(crate) struct Checker<'a> {
     pub(super) source: &'a str,
@@ -76,18 +76,18 @@ pub(crate) struct Checker<'a> {
     pub(super) reads: Vec<(u64, Way)>,
     /// The roots that it needs.
     pub(super) used: BTreeSet<String>,
-    /// The patterns that are compiled already, by the names that they have at evaluation.
+    /// The compiled patterns, by their names at evaluation.
     pub(super) patterns: BTreeMap<String, Pattern>,
     pub(super) fresh: usize,
-    /// In how many arguments of functions it is that take lists of whatever.
+    /// The number of enclosing arguments whose lists may have mixed elements.
     pub(super) exempt: usize,
     depth: usize,
-    /// How deep it got.
+    /// The maximum depth so far.
     pub(super) deepest: usize,
 }
 
 impl<'a> Checker<'a> {
-    /// One that knows these names.
+    /// A checker that knows these names.
     pub(crate) fn new(source: &'a str, roots: &'a [String], variables: &'a [Variable]) -> Self {
         Checker {
             source,
@@ -105,7 +105,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Looks a tree through.
+    /// Checks a tree.
     pub(crate) fn check(&mut self, tree: IdedExpr) -> Checked {
         if !self.reaches(tree.id, 1) {
             let id = tree.id;
@@ -118,7 +118,7 @@ impl<'a> Checker<'a> {
         checked
     }
 
-    /// Whether so much more can be below here.
+    /// Whether this additional depth is allowed here.
     fn reaches(&mut self, id: u64, more: usize) -> bool {
         self.deepest = self.deepest.max(self.depth + more);
         if self.depth + more > DEEPEST && !self.problems.iter().any(|(_, message)| message == TOO_DEEP) {
@@ -127,14 +127,14 @@ impl<'a> Checker<'a> {
         self.depth + more <= DEEPEST
     }
 
-    /// Looks a tree through whose value is used, and no more followed.
+    /// Checks a tree whose value is used but not followed further.
     pub(super) fn used(&mut self, tree: IdedExpr) -> Checked {
         let checked = self.check(tree);
         self.read(&checked);
         checked
     }
 
-    /// Notes that a value is read.
+    /// Records that a value is read.
     pub(super) fn read(&mut self, checked: &Checked) {
         self.reads.extend(checked.reach.read().map(|way| (checked.expr.id, way.clone())));
     }
@@ -143,7 +143,7 @@ impl<'a> Checker<'a> {
         self.problems.push((id, crate::error::bounded(message.into())));
     }
 
-    /// What a part is that can't be meant: everything fits it, so that nothing else is said of it.
+    /// Replaces an invalid part. It matches everything, so that there are no further errors about it.
     pub(super) fn unknown(id: u64) -> Checked {
         Checked::new(build::literal(id, LiteralValue::Null), ExprType::Dyn, Reach::Unknown)
     }
@@ -184,7 +184,7 @@ impl<'a> Checker<'a> {
             return Checked::new(build::name(id, name), ExprType::Dyn, Reach::At(Way::root(name)));
         }
         if name == VARIABLES {
-            // A value that had all variables in it could have itself in it.
+            // A value that contains all variables could contain itself.
             self.problem(id, ONE_BY_ONE);
             return Self::unknown(id);
         }
@@ -199,7 +199,7 @@ impl<'a> Checker<'a> {
         self.locals.iter().rev().find(|local| local.name == name)
     }
 
-    /// Whether a name means a value.
+    /// Whether a name refers to a value.
     pub(super) fn is_value(&self, name: &str) -> bool {
         self.local(name).is_some() || self.roots.iter().any(|root| root == name) || name == VARIABLES
     }
@@ -249,12 +249,12 @@ impl<'a> Checker<'a> {
         Checked::new(build::call(id, operators::INDEX, vec![operand.expr, build::text(id, field)]), kind, reach)
     }
 
-    /// Whether a tree means the variables, of which one can be taken.
+    /// Whether a tree refers to the variables as a whole, from which one can be selected.
     pub(super) fn is_variables(&self, tree: &IdedExpr) -> bool {
         matches!(&tree.expr, Expr::Ident(name) if undotted(name) == VARIABLES) && self.local(VARIABLES).is_none()
     }
 
-    /// The variable of that name, if there is one before here.
+    /// The variable with that name, if it is declared before this point.
     pub(super) fn variable(&mut self, id: u64, name: &str) -> Option<Checked> {
         let Some(variable) = self.variables.iter().find(|variable| variable.name == name) else {
             let hint = nearest(name, self.variables.iter().map(|variable| variable.name.as_str()));
@@ -267,7 +267,7 @@ impl<'a> Checker<'a> {
         Some(Checked::new(expr, variable.kind.clone(), variable.reach.clone()))
     }
 
-    /// The same as an optional value: whether there is the variable is known already.
+    /// The same as an optional value: the variable's existence is known at compilation.
     pub(super) fn optional_variable(&mut self, id: u64, name: &str) -> Checked {
         let Some(variable) = self.variable(id, name) else {
             return Self::unknown(id);
@@ -317,7 +317,7 @@ impl<'a> Checker<'a> {
         Checked::new(build::call(id, "@map/1", vec![build::list(id, parts)]), kind, Reach::Unknown)
     }
 
-    /// What an element of a literal is, or what the optional value holds that may be one.
+    /// The type of a literal's element, or of the content of an optional element.
     fn content(&mut self, element: &Checked, optional: bool) -> ExprType {
         match &element.kind {
             kind if !optional => kind.clone(),
@@ -330,7 +330,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// All elements of a literal are of one type, but for those of what is formatted.
+    /// All elements of a literal have the same type, except for the arguments of a format.
     fn alike(&mut self, id: u64, known: Option<ExprType>, kind: ExprType) -> ExprType {
         match known {
             Some(known) if self.exempt > 0 || known.is_same(&kind) => known.or(&kind),
@@ -343,12 +343,12 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A name without the dot before it: that leads out of a container, which rules have none of, and not out of a macro.
+/// A name without its leading dot. The dot refers to the outermost container, of which rules have none, but it doesn't escape a macro.
 fn undotted(name: &str) -> &str {
     name.strip_prefix('.').unwrap_or(name)
 }
 
-/// What a selection of a field gives, of what has fields.
+/// The result type of selecting a field; none if the type has no fields.
 pub(super) fn selected(kind: &ExprType) -> Option<ExprType> {
     match kind {
         ExprType::Dyn | ExprType::Free => Some(ExprType::Dyn),
@@ -357,12 +357,12 @@ pub(super) fn selected(kind: &ExprType) -> Option<ExprType> {
     }
 }
 
-/// The type that a name means.
+/// The type with this name.
 fn named_type(name: &str) -> Option<ExprType> {
     TYPES.iter().find(|(known, _)| *known == name).map(|(_, declared)| ExprType::Type(ExprType::instantiate(declared, None).into()))
 }
 
-/// A name in parts, as it is written: `a.b.c`.
+/// A qualified name as written: `a.b.c`.
 pub(super) fn qualified(tree: &IdedExpr) -> Option<String> {
     match &tree.expr {
         Expr::Ident(name) => Some(name.clone()),

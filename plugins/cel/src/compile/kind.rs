@@ -1,4 +1,4 @@
-//! What is known of a value's type before there is the value. Most is `dyn`: whatever comes from an object.
+//! The types of values before evaluation. Most are `dyn`: everything that comes from an object.
 
 use crate::library::P;
 use std::fmt;
@@ -8,7 +8,7 @@ use std::rc::Rc;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ExprType {
     Dyn,
-    /// Whatever it must be: of what an empty list has none.
+    /// Any type: that of an empty list's elements.
     Free,
     Null,
     Bool,
@@ -23,22 +23,22 @@ pub(crate) enum ExprType {
     List(Rc<ExprType>),
     Map(Rc<ExprType>, Rc<ExprType>),
     Optional(Rc<ExprType>),
-    /// One of Kubernetes'.
+    /// One of Kubernetes' types.
     Special(&'static str),
 }
 
 impl ExprType {
-    /// A list of such elements.
+    /// A list with elements of this type.
     pub(crate) fn list(element: ExprType) -> Self {
         ExprType::List(Rc::new(element))
     }
 
-    /// An optional such value.
+    /// An optional value of this type.
     pub(crate) fn optional(content: ExprType) -> Self {
         ExprType::Optional(Rc::new(content))
     }
 
-    /// What a macro goes over: elements or keys, and the values of both; nothing where it can't.
+    /// The member types of a range: indices or keys, and values. None if it can't be iterated.
     pub(crate) fn members(&self) -> Option<(ExprType, ExprType)> {
         match self {
             ExprType::Dyn | ExprType::Free => Some((ExprType::Dyn, ExprType::Dyn)),
@@ -48,7 +48,7 @@ impl ExprType {
         }
     }
 
-    /// Whether a value could be of both types.
+    /// Whether a value could have both types.
     pub(crate) fn fits(&self, other: &ExprType) -> bool {
         match (self, other) {
             (ExprType::Dyn | ExprType::Free, _) | (_, ExprType::Dyn | ExprType::Free) | (ExprType::Type(_), ExprType::Type(_)) => true,
@@ -61,7 +61,7 @@ impl ExprType {
         }
     }
 
-    /// Whether both are said to be the same, as the elements of a literal must be.
+    /// Whether both types are declared equal, as the elements of a literal must be.
     pub(crate) fn is_same(&self, other: &ExprType) -> bool {
         match (self, other) {
             (ExprType::Free, _) | (_, ExprType::Free) => true,
@@ -73,7 +73,7 @@ impl ExprType {
         }
     }
 
-    /// Whether its values have an order.
+    /// Whether its values can be ordered.
     pub(crate) fn is_ordered(&self) -> bool {
         !matches!(
             self,
@@ -81,7 +81,7 @@ impl ExprType {
         )
     }
 
-    /// Whether a clause of a format takes such values.
+    /// Whether a clause of a format accepts these values.
     pub(crate) fn can_be_formatted(&self, verb: char) -> bool {
         match (verb, self) {
             (_, ExprType::Dyn | ExprType::Free)
@@ -94,7 +94,7 @@ impl ExprType {
         }
     }
 
-    /// What is known of a value that is one or the other.
+    /// The type of a value that has one of two types.
     pub(crate) fn or(&self, other: &ExprType) -> ExprType {
         match (self, other) {
             (one, other) if one == other => one.clone(),
@@ -108,7 +108,7 @@ impl ExprType {
         }
     }
 
-    /// What a declaration says, with what its parameter has become.
+    /// The type of a declaration, with the type that its parameter is bound to.
     pub(crate) fn instantiate(declared: &P, bound: Option<&ExprType>) -> ExprType {
         match declared {
             P::A => bound.cloned().unwrap_or(ExprType::Free),
@@ -130,7 +130,7 @@ impl ExprType {
         }
     }
 
-    /// Whether a value of this type may stand where a declaration says so; what its parameter becomes is noted.
+    /// Whether a value of this type matches a declaration. Binds the parameter.
     fn is(&self, declared: &P, bound: &mut Option<ExprType>) -> bool {
         match (declared, self) {
             (P::A, _) => match bound {
@@ -154,7 +154,7 @@ impl ExprType {
     }
 }
 
-/// What a call gives, of what could be meant by it; nothing where nothing fits.
+/// The result type of a call among the possible overloads; none if no overload matches.
 pub(crate) fn resolve<'a>(overloads: impl IntoIterator<Item = &'a (&'static [P], P)>, arguments: &[ExprType]) -> Option<ExprType> {
     let mut result: Option<ExprType> = None;
     for (takes, gives) in overloads {

@@ -1,4 +1,4 @@
-//! Macros. `cel` has expanded those with one variable; the others are expanded here, into forms of the same.
+//! Macros. `cel` has already expanded those with one variable. The others are expanded here, to the same constructs.
 
 use super::build;
 use super::check::{Checked, Checker, Local};
@@ -10,9 +10,9 @@ use crate::library;
 use cel::common::ast::{ComprehensionExpr, Expr, IdedExpr, LiteralValue, operators};
 use cel::{Context, Value};
 
-/// What a macro with one variable was.
+/// The original macro with one variable.
 enum Single {
-    /// `all`, or else `exists`.
+    /// `all`, otherwise `exists`.
     Quantifier {
         all: bool,
         condition: IdedExpr,
@@ -27,16 +27,16 @@ enum Single {
     },
 }
 
-/// What a macro goes over, by the name that it got.
+/// The range of a macro, with its generated name.
 struct Range {
     name: String,
     expr: IdedExpr,
-    /// What is evaluated for the first variable, under which the second is found.
+    /// The generated name of the first variable, by which the second is looked up.
     key: String,
 }
 
 impl Checker<'_> {
-    /// A macro with one variable.
+    /// Checks a macro with one variable.
     pub(super) fn comprehension(&mut self, id: u64, expanded: ComprehensionExpr) -> Checked {
         let variable = expanded.iter_var.clone();
         let range = self.used(expanded.iter_range);
@@ -73,7 +73,7 @@ impl Checker<'_> {
         checked
     }
 
-    /// The kinds of what a macro goes over.
+    /// The types of a range's members.
     fn members(&mut self, range: &Checked) -> (ExprType, ExprType) {
         range.kind.members().unwrap_or_else(|| {
             let message = format!("expression of type '{}' cannot be range of a comprehension (must be list, map, or dynamic)", range.kind);
@@ -105,7 +105,7 @@ impl Checker<'_> {
         format!("@{what}{}", self.fresh)
     }
 
-    /// Makes the two variables of a macro known.
+    /// Declares the two variables of a macro.
     fn two_variables(&mut self, id: u64, target: IdedExpr, first: &IdedExpr, second: &IdedExpr) -> Range {
         let (key, value) = (self.simple_name(first), self.simple_name(second));
         if key == value && !key.is_empty() {
@@ -190,7 +190,7 @@ impl Checker<'_> {
         Checked::new(build::bind(id, &name, value.expr, result.expr), result.kind, result.reach)
     }
 
-    /// `optMap`, whose result becomes optional, and `optFlatMap`, whose is already.
+    /// `optMap`, whose result becomes optional, and `optFlatMap`, whose result already is.
     pub(super) fn optional_map(&mut self, id: u64, wrap: bool, target: IdedExpr, args: Vec<IdedExpr>) -> Checked {
         let Ok([variable, mapped]) = <[IdedExpr; 2]>::try_from(args) else {
             return Self::unknown(id);
@@ -222,7 +222,7 @@ impl Checker<'_> {
         Checked::new(build::bind(id, &optional, target.expr, if_has_value(id, &optional, some, none)), kind, mapped.reach)
     }
 
-    /// `or` and `orValue`, whose argument is only evaluated where it is needed.
+    /// `or` and `orValue`, whose argument is evaluated only if it is needed.
     pub(super) fn otherwise(&mut self, id: u64, name: &str, target: IdedExpr, args: Vec<IdedExpr>) -> Checked {
         let Some(other) = args.into_iter().next() else {
             return Self::unknown(id);
@@ -280,7 +280,7 @@ impl Checker<'_> {
         Checked::new(build::bind(id, &bound, list.expr, sorted), list.kind, list.reach)
     }
 
-    /// What of a call with literals is wrong already now: Kubernetes evaluates conversions, and reads formats, when it compiles.
+    /// Reports errors in calls with literals: like Kubernetes, evaluates conversions and parses formats at compilation.
     pub(super) fn literals(&mut self, id: u64, name: &str, tree: &IdedExpr, values: &[ExprType]) {
         let Expr::Call(call) = &tree.expr else {
             return;
@@ -304,7 +304,7 @@ impl Checker<'_> {
     }
 }
 
-/// What is wrong with a format that is given such values.
+/// The mismatch between a format and the types of its values.
 fn misfit(format: &str, values: &[ExprType]) -> Option<String> {
     let verbs = match library::interpolation::verbs(format) {
         Ok(verbs) => verbs,
@@ -320,7 +320,7 @@ fn misfit(format: &str, values: &[ExprType]) -> Option<String> {
     wrong.map(|(verb, kind)| format!("error during formatting: %{verb} can't be used on {kind}"))
 }
 
-/// Whether it is a literal, or a conversion of one.
+/// Whether the tree is a literal, or a conversion of one.
 fn is_constant(tree: &IdedExpr) -> bool {
     const CONVERSIONS: [&str; 9] = ["bool/1", "bytes/1", "double/1", "duration/1", "dyn/1", "int/1", "string/1", "timestamp/1", "uint/1"];
     match &tree.expr {
@@ -346,7 +346,7 @@ fn single(init: &IdedExpr, step: IdedExpr) -> Option<Single> {
     }
 }
 
-/// What is added to what was gathered.
+/// The addend of an accumulated sum.
 fn added(sum: IdedExpr) -> Option<IdedExpr> {
     let Expr::Call(call) = sum.expr else {
         return None;
@@ -381,7 +381,7 @@ fn literal(tree: &IdedExpr) -> Option<&LiteralValue> {
     }
 }
 
-/// Whether a value has nothing in it that a path could go on to.
+/// Whether a value contains nothing that a path could continue into.
 fn is_bare(tree: &IdedExpr) -> bool {
     match &tree.expr {
         Expr::Literal(_) => true,
@@ -391,7 +391,7 @@ fn is_bare(tree: &IdedExpr) -> bool {
     }
 }
 
-/// Whether it costs nothing to evaluate, and can't fail.
+/// Whether the evaluation is free and can't fail.
 fn is_simple(tree: &IdedExpr) -> bool {
     match &tree.expr {
         Expr::Literal(_) | Expr::Ident(_) => true,

@@ -1,4 +1,4 @@
-//! From a rule's texts to what is evaluated.
+//! Compiles the expressions of a rule to a form that can be evaluated.
 
 mod build;
 mod call;
@@ -20,34 +20,34 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub(crate) use check::STATE;
 
-/// The root with what was looked up.
+/// The root with the results of lookups.
 const LOOKUPS: &str = "lookups";
 
-/// A rule that can be evaluated.
+/// A compiled rule.
 #[derive(Debug, Default)]
 pub(crate) struct Program {
     pub(crate) conditions: Vec<IdedExpr>,
     pub(crate) lookups: Vec<IdedExpr>,
     pub(crate) variables: Vec<(String, IdedExpr)>,
-    /// With what gives the message.
+    /// Each with the expression for its message.
     pub(crate) validations: Vec<(IdedExpr, Option<IdedExpr>)>,
-    /// The roots that something of it reads.
+    /// The roots that any of its expressions reads.
     pub(crate) roots: BTreeSet<String>,
-    /// The patterns that it needs, by their names.
+    /// The patterns that it needs, by name.
     pub(crate) patterns: BTreeMap<String, Pattern>,
 }
 
-/// A single expression that can be evaluated.
+/// A single compiled expression.
 #[derive(Debug)]
 pub(crate) struct Expression {
     pub(crate) tree: IdedExpr,
     /// The roots that it reads.
     pub(crate) roots: BTreeSet<String>,
-    /// The patterns that it needs, by their names.
+    /// The patterns that it needs, by name.
     pub(crate) patterns: BTreeMap<String, Pattern>,
 }
 
-/// What an expression must give.
+/// The required type of an expression.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wanted {
     Anything,
@@ -55,12 +55,12 @@ enum Wanted {
     Text,
 }
 
-/// On the way from a rule to its program.
+/// The state of a rule's compilation.
 struct Compiler<'a> {
     roots: &'a [String],
     variables: Vec<Variable>,
     problems: Vec<Problem>,
-    /// What is read, if that was asked for.
+    /// The values that are read, if requested.
     paths: Option<Vec<Path>>,
     program: Program,
 }
@@ -71,7 +71,7 @@ pub(crate) fn compile(rule: &Rule) -> Result<Program, Vec<Problem>> {
     if compiler.problems.is_empty() { Ok(compiler.program) } else { Err(compiler.problems) }
 }
 
-/// Compiles a rule, and tells what it reads.
+/// Compiles a rule and returns the values that it reads.
 pub(crate) fn inspect(rule: &Rule) -> Result<Vec<Path>, Vec<Problem>> {
     let compiler = run(rule, true);
     if compiler.problems.is_empty() { Ok(compiler.paths.unwrap_or_default()) } else { Err(compiler.problems) }
@@ -92,7 +92,7 @@ pub(crate) fn expression(roots: &[String], source: &str) -> Result<Expression, P
 
 fn run(rule: &Rule, with_paths: bool) -> Compiler<'_> {
     let mut compiler = Compiler::new(&rule.roots, with_paths);
-    // What they find is there only afterwards.
+    // The results of lookups aren't available to the lookups themselves.
     let before: Vec<String> = rule.roots.iter().filter(|root| *root != LOOKUPS).cloned().collect();
     for (at, lookup) in rule.lookups.iter().enumerate() {
         let tree = compiler.part_with(&before, ExpressionId::Lookup(position(at)), &lookup.expression, Wanted::Anything);
@@ -102,7 +102,7 @@ fn run(rule: &Rule, with_paths: bool) -> Compiler<'_> {
         compiler.variable(ExpressionId::Variable(position(at)), &variable.name, &variable.expression);
     }
     for (at, condition) in rule.conditions.iter().enumerate() {
-        // Kubernetes' conditions know no variables, and are the same with them.
+        // In Kubernetes, conditions can't use variables. Otherwise they are the same.
         let tree = compiler.part(ExpressionId::Condition(position(at)), &condition.expression, Wanted::Truth);
         compiler.program.conditions.extend(tree.map(|(tree, _)| tree));
     }
@@ -134,7 +134,7 @@ impl<'a> Compiler<'a> {
             self.variables.push(Variable { name: name.to_owned(), ..variable });
             self.program.variables.push((name.to_owned(), tree));
         } else {
-            // What uses it isn't wrong for that.
+            // Expressions that use the variable aren't reported in addition.
             self.variables.push(Variable {
                 name: name.to_owned(),
                 kind: ExprType::Dyn,
@@ -149,7 +149,7 @@ impl<'a> Compiler<'a> {
         self.problems.push(Problem { part, line: place.line, column: place.column, message });
     }
 
-    /// Compiles an expression of the rule; what is known of its value comes as a variable without a name.
+    /// Compiles an expression of the rule. The data about its value is returned as a variable without a name.
     fn part(&mut self, part: ExpressionId, source: &str, wanted: Wanted) -> Option<(IdedExpr, Variable)> {
         self.part_with(self.roots, part, source, wanted)
     }
@@ -167,7 +167,7 @@ impl<'a> Compiler<'a> {
         let mut checker = Checker::new(source, roots, &self.variables);
         checker.patterns = std::mem::take(&mut self.program.patterns);
         let checked = checker.check(tree);
-        // A variable that is a path is followed where it is used.
+        // A variable that is a path is followed at its uses.
         if !matches!(part, ExpressionId::Variable(_)) {
             checker.read(&checked);
         }
@@ -200,7 +200,7 @@ impl<'a> Compiler<'a> {
     }
 }
 
-/// Whether a name may be one of a variable.
+/// Whether a name is valid for a variable.
 fn is_name(name: &str) -> bool {
     name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && name.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '_')

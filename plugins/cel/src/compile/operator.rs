@@ -1,4 +1,4 @@
-//! What operators take and give.
+//! The operand and result types of operators.
 
 use super::kind::{ExprType, resolve};
 use crate::library::P;
@@ -52,12 +52,12 @@ const ORDER: Overloads = &[
     (&[P::Duration, P::Duration], P::Bool),
 ];
 
-/// Whether a call is of an operator.
+/// Whether a function's name is an operator.
 pub(crate) fn is_operator(name: &str) -> bool {
     overloads(name).is_some() || name == operators::CONDITIONAL
 }
 
-/// What an operator gives for such operands: nothing where it takes none such.
+/// The result type of an operator; none if it doesn't accept these operands.
 pub(crate) fn result(name: &str, operands: &[ExprType]) -> Option<ExprType> {
     match name {
         operators::CONDITIONAL => conditional(operands),
@@ -90,7 +90,7 @@ fn conditional(operands: &[ExprType]) -> Option<ExprType> {
     }
 }
 
-/// What is behind an index. Of an optional value it is optional, as with a question mark.
+/// The type of an indexed element. For an optional value, it is optional, as with a question mark.
 fn indexed(operands: &[ExprType], optionally: bool) -> Option<ExprType> {
     let [of, index] = operands else {
         return None;

@@ -1,26 +1,26 @@
-//! From a text to a tree, with bounds on both: a tree that is too deep would end the sandbox, not the rule.
+//! Parses a text to a tree. Both are limited: a tree that is too deep would crash the sandbox, not only the rule.
 
 use cel::common::ast::{Expr, IdedExpr, SourceInfo};
 use cel::parser::pratt_parser::{Lexer, TokenKind};
 use cel::parser::{ParseErrors, PrattParser};
 use std::sync::Arc;
 
-/// So many brackets may be open, so many conditions may follow each other, and so many operators and selections may there be.
+/// The maximum numbers of open brackets, of chained conditions, and of operators and selections.
 const BRACKETS: u32 = 64;
 const CONDITIONS: u32 = 200;
 const OPERATORS: u32 = 2000;
 
-/// What is said of a tree that would be deeper than the evaluator's stack.
+/// The error for a tree that exceeds the evaluator's stack.
 pub(crate) const TOO_DEEP: &str = "the expression is nested too deeply";
 
-/// A place in a text: a line and a column from 1, in characters. 0 is nowhere.
+/// A position in a text: a line and a column, starting at 1, in characters. 0 is unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Position {
     pub(crate) line: u32,
     pub(crate) column: u32,
 }
 
-/// Reads an expression.
+/// Parses an expression.
 pub(crate) fn parse(source: &str) -> Result<IdedExpr, Vec<(Position, String)>> {
     if source.trim().is_empty() {
         return Err(vec![(Position { line: 1, column: 1 }, "the expression is empty".to_owned())]);
@@ -57,7 +57,7 @@ fn in_characters(source: &str, line: u32, column: u32) -> Position {
     Position { line, column: if column == 0 { 0 } else { u32::try_from(characters).unwrap_or(0) + 1 } }
 }
 
-/// Refuses by its words what would make a tree too deep to be walked, or even dropped.
+/// Rejects, by its tokens, an expression whose tree would be too deep to be traversed or dropped.
 fn bound(source: &str) -> Result<(), Vec<(Position, String)>> {
     let mut lexer = Lexer::new(source);
     let (mut open, mut conditions, mut operators): (u32, u32, u32) = (0, 0, 0);
@@ -93,7 +93,7 @@ fn bound(source: &str) -> Result<(), Vec<(Position, String)>> {
     }
 }
 
-/// Where the nodes of an expression are that has been read.
+/// The positions of a parsed expression's nodes.
 #[derive(Debug)]
 pub(crate) struct Places<'a> {
     source: &'a str,
@@ -101,23 +101,23 @@ pub(crate) struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    /// Finds them.
+    /// Finds the positions.
     ///
-    /// The parser tells them only along with an error. So the expression is read once more, with an error behind it: up to there every node
-    /// gets the number that it got before.
+    /// The parser returns them only with an error. The expression is therefore parsed again with an error appended. Up to the error, every
+    /// node gets the same number as before.
     pub(crate) fn locate(source: &'a str) -> Self {
         let errors = parser().parse(&format!("{source}\n)")).err().map(|errors| errors.errors).unwrap_or_default();
         let found = errors.into_iter().find_map(|error| error.source_info);
         Places { source, found }
     }
 
-    /// Whether a node's place is behind a word: a call's is its bracket.
+    /// Whether a node's position follows a word. The position of a call is its bracket.
     pub(crate) fn is_after(&self, id: u64, word: &str) -> bool {
         let offset = self.found.as_ref().and_then(|found| found.offset_for(id)).and_then(|(start, _)| usize::try_from(start).ok());
         offset.and_then(|offset| self.source.get(..offset)).is_some_and(|before| before.trim_end().ends_with(word))
     }
 
-    /// Where a node is.
+    /// The position of a node.
     pub(crate) fn place(&self, id: u64) -> Position {
         let offset = self.found.as_ref().and_then(|found| found.offset_for(id));
         offset.map_or_else(Position::default, |(start, _)| place_of(self.source, usize::try_from(start).unwrap_or(usize::MAX)))
@@ -131,7 +131,7 @@ fn place_of(source: &str, offset: usize) -> Position {
     Position { line: u32::try_from(line).unwrap_or(0), column: u32::try_from(column).unwrap_or(0) }
 }
 
-/// Takes a tree apart without recursion, as dropping it would have.
+/// Takes a tree apart without recursion, which dropping it would use.
 pub(crate) fn dismantle(tree: IdedExpr) {
     let mut rest = vec![tree];
     while let Some(node) = rest.pop() {

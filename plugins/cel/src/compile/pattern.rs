@@ -1,15 +1,15 @@
-//! Regular expressions that are literals: compiled with the rule, and not again at each evaluation.
+//! Literal regular expressions: compiled once with the rule, not at each evaluation.
 
 use super::build;
 use super::check::Checker;
 use crate::library::regex::{self, Pattern};
 use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
 
-/// So many patterns of a rule are kept. What is beyond is compiled where it is used, as is what comes out of an expression.
+/// The maximum number of stored patterns per rule. Further ones are compiled at each use, like patterns that an expression computes.
 const KEPT: usize = 64;
 
 impl Checker<'_> {
-    /// The call, with the compiled pattern in the place of a pattern that is a literal. That it can be compiled is told in any case.
+    /// The call with the compiled pattern in place of a literal one. An invalid pattern is reported in any case.
     pub(super) fn with_pattern(&mut self, id: u64, function: &str, tree: IdedExpr) -> IdedExpr {
         let IdedExpr { id: node, expr } = tree;
         match expr {
@@ -27,7 +27,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The name that a pattern has at evaluation, if it is small enough to be kept.
+    /// The name of a pattern at evaluation, if it is small enough to be stored.
     fn kept(&mut self, pattern: &str) -> Result<Option<String>, String> {
         let name = regex::name(pattern);
         if self.patterns.contains_key(&name) {

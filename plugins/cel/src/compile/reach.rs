@@ -1,32 +1,32 @@
-//! Which values an expression reads: followed from roots through fields, indexes, macros and variables, and given up where a value could be
-//! something else as well.
+//! Determines which values an expression reads. It follows them from roots through fields, indices, macros and variables, and stops if a
+//! value could also be something else.
 
 use crate::types::Step;
 use std::rc::Rc;
 
-/// The way to a value, from a root.
+/// The path to a value, from a root.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Way {
     pub(crate) root: Rc<str>,
     pub(crate) steps: Vec<Step>,
 }
 
-/// What is known of where a value is from.
+/// The known origin of a value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// Nothing.
+    /// It is unknown.
     #[default]
     Unknown,
-    /// It is the value there; or, of an optional value, its content.
+    /// It is the value at this path. For an optional value, it is its content.
     At(Way),
-    /// It is what a macro with one variable goes over, of the value there: elements of a list, or keys of a map.
+    /// It is a member in a macro with one variable over the value at this path: an element of a list, or a key of a map.
     MemberOf(Way),
-    /// It is a list, whose elements are from there.
+    /// It is a list whose elements have this origin.
     ListOf(Box<Reach>),
 }
 
 impl Way {
-    /// The root itself.
+    /// The path to the root itself.
     pub(crate) fn root(name: &str) -> Self {
         Way { root: name.into(), steps: Vec::new() }
     }
@@ -37,7 +37,7 @@ impl Way {
         Way { root: self.root.clone(), steps }
     }
 
-    /// Labels and annotations are maps, in whatever object.
+    /// Labels and annotations are maps in every object.
     fn is_map(&self) -> bool {
         match self.steps.as_slice() {
             [.., Step::Field(parent), Step::Field(name)] => parent == "metadata" && (name == "labels" || name == "annotations"),
@@ -45,14 +45,14 @@ impl Way {
         }
     }
 
-    /// Whether it leads through another one, or to the same value.
+    /// Whether it passes through another path, or is equal to it.
     pub(crate) fn goes_through(&self, other: &Way) -> bool {
         self.root == other.root && self.steps.starts_with(&other.steps)
     }
 }
 
 impl Reach {
-    /// A field of it. What has fields is an element and no key, since keys have none.
+    /// A field of the value. A value with fields is an element, because keys have none.
     pub(crate) fn field(&self, name: &str) -> Reach {
         match self {
             Reach::At(way) => Reach::At(way.with(Step::Field(name.to_owned()))),
@@ -61,7 +61,7 @@ impl Reach {
         }
     }
 
-    /// Some element of it, or some value.
+    /// Any element or value of it.
     pub(crate) fn element(&self) -> Reach {
         match self {
             Reach::At(way) => Reach::At(way.with(Step::Element)),
@@ -71,7 +71,7 @@ impl Reach {
         }
     }
 
-    /// What a macro with one variable goes over.
+    /// A member in a macro with one variable.
     pub(crate) fn member(&self) -> Reach {
         match self {
             Reach::At(way) if way.is_map() => Reach::At(way.with(Step::Key)),
@@ -82,7 +82,7 @@ impl Reach {
         }
     }
 
-    /// The first variable of a macro with two: a key, where that is known.
+    /// The first variable of a macro with two: a key, if that is certain.
     pub(crate) fn key(&self) -> Reach {
         match self {
             Reach::At(way) if way.is_map() => Reach::At(way.with(Step::Key)),
@@ -95,7 +95,7 @@ impl Reach {
         if self == Reach::Unknown { Reach::Unknown } else { Reach::ListOf(Box::new(self)) }
     }
 
-    /// The way to what is surely read, where the value itself is used.
+    /// The path that is certainly read if the value itself is used.
     pub(crate) fn read(&self) -> Option<&Way> {
         match self {
             Reach::At(way) | Reach::MemberOf(way) => Some(way),
@@ -105,7 +105,7 @@ impl Reach {
     }
 }
 
-/// Only the longest ways: what leads to them is read anyway.
+/// Only the longest paths: their prefixes are read anyway.
 pub(crate) fn longest(reads: Vec<(u64, Way)>) -> Vec<(u64, Way)> {
     let mut kept: Vec<(u64, Way)> = Vec::new();
     for (id, way) in reads {

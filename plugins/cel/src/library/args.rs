@@ -1,4 +1,4 @@
-//! What functions are given, and what they give.
+//! The arguments and results of functions.
 
 use crate::error::{fail, no_overload};
 use crate::value::special::{Content, Special};
@@ -8,23 +8,23 @@ use cel::ExecutionError;
 use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelOptional, CelString, CelUInt};
 use cel::common::value::{CowVal, FromVal, Val};
 
-/// The arguments of a call; of a member the first is what it is called on.
+/// The arguments of a call. For a member, the first is the value that it is called on.
 pub(crate) type Args<'b, 'v> = Vec<CowVal<'b, 'v>>;
 
-/// What a function gives.
+/// The result of a function.
 pub(crate) type Answer<'b, 'v> = Result<CowVal<'b, 'v>, ExecutionError>;
 
-/// An argument as what it must be.
+/// An argument with the expected type.
 pub(crate) fn get<'x, 'v, T: FromVal<'x, 'v>>(args: &'x [CowVal<'_, 'v>], at: usize) -> Result<&'x T, ExecutionError> {
     args.get(at).and_then(|arg| (**arg).downcast_ref::<T>()).ok_or_else(no_overload)
 }
 
-/// An argument, whatever it is.
+/// An argument of any type.
 pub(crate) fn any<'x, 'v>(args: &'x [CowVal<'_, 'v>], at: usize) -> Result<&'x (dyn Val + 'v), ExecutionError> {
     args.get(at).map(|arg| &**arg).ok_or_else(no_overload)
 }
 
-/// An argument that the function gives on.
+/// An argument that the function returns.
 pub(crate) fn taken<'b, 'v>(args: &mut Args<'b, 'v>, at: usize) -> Answer<'b, 'v> {
     if at < args.len() { Ok(args.swap_remove(at)) } else { Err(no_overload()) }
 }
@@ -39,8 +39,8 @@ pub(crate) fn int(args: &[CowVal<'_, '_>], at: usize) -> Result<i64, ExecutionEr
     get::<CelInt>(args, at).map(|int| *int.inner())
 }
 
-/// A position in something of that length, its end included. Where numbers are short a large one has no conversion, and is beyond the end as
-/// well.
+/// A position in something of that length, including its end. On platforms with a short `usize`, a large position can't be converted and is
+/// also after the end.
 pub(crate) fn place(at: i64, length: usize) -> Option<usize> {
     usize::try_from(at).ok().filter(|at| *at <= length)
 }
@@ -55,77 +55,77 @@ pub(crate) fn list<'x, 'v>(args: &'x [CowVal<'_, 'v>], at: usize) -> Result<&'x 
     args.get(at).and_then(|arg| (**arg).downcast_ref::<CelList<'v>>()).ok_or_else(no_overload)
 }
 
-/// A point in time.
+/// A timestamp argument.
 pub(crate) fn point(args: &[CowVal<'_, '_>], at: usize) -> Result<Timestamp, ExecutionError> {
     get::<Timestamp>(args, at).copied()
 }
 
-/// A span of time.
+/// A duration argument.
 pub(crate) fn span(args: &[CowVal<'_, '_>], at: usize) -> Result<Duration, ExecutionError> {
     get::<Duration>(args, at).copied()
 }
 
-/// A value of one of Kubernetes' types.
+/// An argument of one of Kubernetes' types.
 pub(crate) fn special<'x, T: Content>(args: &'x [CowVal<'_, '_>], at: usize) -> Result<&'x T, ExecutionError> {
     get::<Special<T>>(args, at).map(|special| &special.0)
 }
 
-/// A value whose type nothing is asked of.
+/// Returns any value.
 pub(crate) fn give<'b, 'v>(value: impl Val + 'v) -> Answer<'b, 'v> {
     Ok(CowVal::owned(value))
 }
 
-/// A value of one of Kubernetes' types.
+/// Returns a value of one of Kubernetes' types.
 pub(crate) fn give_special<'b, 'v>(content: impl Content) -> Answer<'b, 'v> {
     give(Special(content))
 }
 
-/// A truth, which costs nothing.
+/// Returns a bool without an allocation.
 pub(crate) fn give_bool<'b, 'v>(value: bool) -> Answer<'b, 'v> {
     Ok(CowVal::Borrowed(if value { &CelBool::TRUE } else { &CelBool::FALSE }))
 }
 
-/// An int.
+/// Returns an int.
 pub(crate) fn give_int<'b, 'v>(value: i64) -> Answer<'b, 'v> {
     give(CelInt::from(value))
 }
 
-/// How many there are.
+/// Returns a count.
 pub(crate) fn give_count<'b, 'v>(count: usize) -> Answer<'b, 'v> {
     give_int(i64::try_from(count).map_err(|_| fail("integer overflow"))?)
 }
 
-/// An unsigned int.
+/// Returns an unsigned int.
 pub(crate) fn give_uint<'b, 'v>(value: u64) -> Answer<'b, 'v> {
     give(CelUInt::from(value))
 }
 
-/// A double.
+/// Returns a double.
 pub(crate) fn give_double<'b, 'v>(value: f64) -> Answer<'b, 'v> {
     give(CelDouble::from(value))
 }
 
-/// A text.
+/// Returns a text.
 pub(crate) fn give_text<'b, 'v>(value: impl Into<String>) -> Answer<'b, 'v> {
     give(CelString::from(value.into()))
 }
 
-/// A list.
+/// Returns a list.
 pub(crate) fn give_list<'b, 'v>(elements: impl IntoIterator<Item = Owned>) -> Answer<'b, 'v> {
     Ok(CowVal::Owned(list_of(elements)))
 }
 
-/// A list of texts.
+/// Returns a list of texts.
 pub(crate) fn give_texts<'b, 'v, T: Into<String>>(elements: impl IntoIterator<Item = T>) -> Answer<'b, 'v> {
     give_list(elements.into_iter().map(|element| crate::value::text(element)))
 }
 
-/// Some of a list's elements, in another order maybe.
+/// Returns some of a list's elements, in any order.
 pub(crate) fn give_elements<'b, 'v: 'x, 'x>(elements: impl IntoIterator<Item = &'x (dyn Val + 'v)>) -> Answer<'b, 'v> {
     give(CelList::from(elements.into_iter().map(Val::clone_as_boxed).collect::<Vec<Box<dyn Val + 'v>>>()))
 }
 
-/// An optional value.
+/// Returns an optional value.
 pub(crate) fn give_optional<'b, 'v>(value: Option<Box<dyn Val + 'v>>) -> Answer<'b, 'v> {
     give(CelOptional::from(value))
 }

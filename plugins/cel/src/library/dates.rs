@@ -1,4 +1,4 @@
-//! What calendars and clocks show.
+//! The fields of dates and times.
 
 use super::args::{Args, any, give_int, point, span, text};
 use super::{Function, P, member};

@@ -1,4 +1,4 @@
-//! Formats that Kubernetes has a name for.
+//! The named formats of Kubernetes.
 
 use super::args::{give, give_optional, give_special, give_texts, special, text};
 use super::{Function, P, global, member};
@@ -9,7 +9,7 @@ use cel::common::types::CelOptional;
 
 const FORMAT: P = P::Special("kubernetes.NamedFormat");
 const NOTHING: &[(&[P], P)] = &[(&[], FORMAT)];
-/// How long a label is at most, and a domain of several.
+/// The maximum length of a DNS label and of a subdomain.
 const LABEL: usize = 63;
 const SUBDOMAIN: usize = 253;
 
@@ -80,7 +80,7 @@ impl NamedFormat {
         NAMES.iter().find(|(_, format)| *format == self).map_or("", |(name, _)| name)
     }
 
-    /// What is wrong with a text.
+    /// The problems of a text.
     fn validate(self, text: &str) -> Vec<String> {
         match self {
             F::Dns1123Label => dns_1123_label(text),
@@ -108,7 +108,7 @@ fn too_long(text: &str, most: usize) -> Option<String> {
     (text.len() > most).then(|| format!("must be no more than {most} characters"))
 }
 
-/// Whether a text begins and ends with a letter that may be there, and has only letters between that may be there.
+/// Whether a text starts with an allowed byte, ends with an allowed byte, and contains only allowed bytes.
 fn made_of(text: &str, first: fn(u8) -> bool, middle: fn(u8) -> bool, last: fn(u8) -> bool) -> bool {
     let bytes = text.as_bytes();
     bytes.first().is_some_and(|byte| first(*byte)) && bytes.last().is_some_and(|byte| last(*byte)) && bytes.iter().all(|byte| middle(*byte))
@@ -223,7 +223,7 @@ fn label_value(text: &str) -> Vec<String> {
     wrong
 }
 
-/// A name's beginning may end with a dash, which something will follow.
+/// The prefix of a generated name may end with a dash, because something follows.
 fn without_dash(text: &str) -> String {
     match text.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {

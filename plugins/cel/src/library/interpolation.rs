@@ -1,4 +1,4 @@
-//! `format`: values in a text.
+//! `format`: inserts values into a text.
 
 use super::args::{Answer, Args, give_text, list, text};
 use super::strings::quote;
@@ -12,7 +12,7 @@ use cel::common::types::{CelBool, CelBytes, CelDouble, CelInt, CelList, CelNull,
 use cel::common::value::Val;
 use std::fmt::Write;
 
-/// So many digits are behind the point, if nothing else is said, and at most.
+/// The default and the maximum number of digits after the point.
 const PRECISION: usize = 6;
 const MAX_PRECISION: usize = 1000;
 
@@ -42,7 +42,7 @@ fn format<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
     give_text(formatted)
 }
 
-/// What a format does with its values, in order.
+/// The verbs of a format, in the order of its values.
 pub(crate) fn verbs(format: &str) -> Result<Vec<char>, String> {
     let verb = |piece| match piece {
         Ok(Piece::Clause { verb, .. }) => Some(Ok(verb)),
@@ -123,7 +123,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// A double, or the name of one that isn't a number.
+/// A double, or the name of a special one.
 fn double(value: &dyn Val) -> Option<f64> {
     match value.downcast_ref::<CelString<'_>>().map(CelString::inner) {
         Some("NaN") => Some(f64::NAN),
@@ -143,7 +143,7 @@ fn unusual(double: f64) -> Option<String> {
     }
 }
 
-/// As it is written in English: with commas between thousands.
+/// In English notation: with commas between thousands.
 fn fixed(double: f64, precision: usize) -> String {
     if let Some(unusual) = unusual(double) {
         return unusual;
@@ -167,8 +167,8 @@ fn fixed(double: f64, precision: usize) -> String {
     formatted
 }
 
-/// As it is written in English: a number times a power of ten, whose exponent has two digits. What is given as the precision is the least
-/// width, as it is for Kubernetes.
+/// In English notation: a number times a power of ten, with two digits in the exponent. As in Kubernetes, the precision is the minimum
+/// width.
 fn scientific(double: f64, width: usize) -> String {
     if let Some(unusual) = unusual(double) {
         return unusual;
@@ -186,7 +186,7 @@ fn superscript(digit: char) -> char {
     digit.to_digit(10).and_then(|digit| usize::try_from(digit).ok()).and_then(|digit| RAISED.get(digit).copied()).unwrap_or(digit)
 }
 
-/// A value as `%s` has it.
+/// A value for `%s`.
 fn plain(value: &dyn Val) -> Result<String, ExecutionError> {
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
         return Ok(text.inner().to_owned());
@@ -206,7 +206,7 @@ fn plain(value: &dyn Val) -> Result<String, ExecutionError> {
     literal(value)
 }
 
-/// A value as a literal would have it: inside of lists and maps.
+/// A value inside of a list or map, as a literal.
 fn literal(value: &dyn Val) -> Result<String, ExecutionError> {
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
         Ok(quote(text.inner()))

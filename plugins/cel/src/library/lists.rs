@@ -12,7 +12,7 @@ use cel::common::types::{CelDouble, CelInt, CelList, CelUInt};
 use cel::common::value::Val;
 
 const LIST: P = P::List(&P::A);
-/// No `lists.range` is longer.
+/// The maximum length of `lists.range`.
 const MAX_LIST_LENGTH: i64 = 1 << 20;
 
 pub(crate) const FUNCTIONS: &[Function] = &[
@@ -72,7 +72,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let other = list(&args, 1)?;
         give_bool(list(&args, 0)?.iter().any(|element| has(other, element.as_ref())))
     }),
-    // What plain `+` does, but for what may be a map on the right: `cel` would append its keys.
+    // Like `+`, but for operands of which the right one may be a map: `cel` would append its keys.
     global("@add", &[(&[P::Dyn, P::Dyn], P::Dyn)], |args| {
         let (one, other) = (any(&args, 0)?, any(&args, 1)?);
         if one.downcast_ref::<CelList<'_>>().is_some() && other.downcast_ref::<CelList<'_>>().is_none() {

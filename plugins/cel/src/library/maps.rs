@@ -1,4 +1,4 @@
-//! Maps: what literals and macros become. Rules can't name these.
+//! Maps: the functions behind literals and macros. Rules can't call them by name.
 
 use super::args::{Answer, Args, any, give, give_bool, give_list, give_optional, list};
 use super::{Function, P, global};
@@ -11,9 +11,9 @@ use cel::common::types::{CelBool, CelDouble, CelInt, CelList, CelOptional, CelUI
 use cel::common::value::Val;
 
 pub(crate) const FUNCTIONS: &[Function] = &[
-    // A map literal: of each entry the key, the value, and whether an optional value without a value leaves it out.
+    // A map literal: for each entry the key, the value, and whether an empty optional value omits the entry.
     global("@map", &[(&[P::List(&P::Dyn)], P::Map(&P::Dyn, &P::Dyn))], map),
-    // What `transformMapEntry` gathers: maps.
+    // For `transformMapEntry`: merges maps.
     global("@merged", &[(&[P::List(&P::Dyn)], P::Map(&P::Dyn, &P::Dyn))], |args| {
         let mut entries = Vec::new();
         for map in list(&args, 0)?.iter() {
@@ -22,7 +22,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         }
         without_repetition(entries)
     }),
-    // `has`: of what is no map nothing is there.
+    // `has`: false for values that aren't maps.
     global("@has", &[(&[P::Dyn, P::String], P::Bool)], |args| {
         let value = any(&args, 0)?;
         let value = match value.downcast_ref::<CelOptional<'_>>() {
@@ -46,7 +46,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         };
         give_optional(found(value, any(&args, 1)?)?.map(Val::clone_as_boxed))
     }),
-    // Equality with a value of Kubernetes' types on the left, which is an error for what is of another type.
+    // Equality with a value of a Kubernetes type on the left. It is an error if the other value has another type.
     global("@same", &[(&[P::Dyn, P::Dyn], P::Bool)], |args| {
         let (one, other) = (any(&args, 0)?, any(&args, 1)?);
         if crate::value::special::to_text(one).is_some() && one.get_type() != other.get_type() {
@@ -54,7 +54,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         }
         give_bool(one.equals(other))
     }),
-    // The indexes of a list, or the keys of a map.
+    // The indices of a list, or the keys of a map.
     global("@keys", &[(&[P::Dyn], P::List(&P::Dyn))], |args| {
         let range = any(&args, 0)?;
         if let Some(list) = range.downcast_ref::<CelList<'_>>() {
@@ -65,7 +65,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     }),
 ];
 
-/// What is there by a key, or at an index, of what has keys or indexes.
+/// The element at a key or an index, if the value has keys or indices.
 fn found<'x, 'v>(value: &'x (dyn Val + 'v), key: &dyn Val) -> Result<Option<&'x (dyn Val + 'v)>, ExecutionError> {
     if let Some(object) = value.downcast_ref::<Object>() {
         return object.value(key).map(|found| found.map(|found| found as &(dyn Val + 'v)));
@@ -110,7 +110,7 @@ fn entries(parts: &CelList<'_>) -> Result<Vec<(Key, Owned)>, ExecutionError> {
 
 fn without_repetition<'b, 'v>(entries: Vec<(Key, Owned)>) -> Answer<'b, 'v> {
     for (at, (key, _)) in entries.iter().enumerate() {
-        // Numbers of two types are one key.
+        // Equal numbers of different types are the same key.
         if entries.iter().take(at).any(|(earlier, _)| earlier.inner().equals(key.inner())) {
             return Err(fail(format!("insert failed: key {} already exists", key_text(key.inner()))));
         }

@@ -1,5 +1,5 @@
-//! The functions, a file a family. Each says what it takes and gives, for the checks when a rule is compiled, and does its work by itself on
-//! whatever comes at evaluation.
+//! The functions, one file per family. Each declares the types of its arguments and its result, for the checks when a rule is compiled. At
+//! evaluation, it handles any argument on its own.
 #![allow(clippy::needless_pass_by_value, clippy::unnecessary_wraps, reason = "`cel` says what a function takes and gives")]
 
 pub(crate) mod args;
@@ -25,10 +25,10 @@ use cel::{DeclarationError, Env};
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-/// A type as declarations write it.
+/// A type in a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum P {
-    /// Any one: the same wherever it stands in a declaration.
+    /// Any type: the same at all positions of a declaration.
     A,
     Dyn,
     Bool,
@@ -44,16 +44,16 @@ pub(crate) enum P {
     List(&'static P),
     Map(&'static P, &'static P),
     Optional(&'static P),
-    /// One of Kubernetes', by its name.
+    /// One of Kubernetes' types, by name.
     Special(&'static str),
 }
 
-/// A function: global ones are called as `f(x)`, members as `x.f()`.
+/// A function. Global ones are called as `f(x)`, members as `x.f()`.
 #[derive(Debug)]
 pub(crate) struct Function {
     pub(crate) name: &'static str,
     pub(crate) member: bool,
-    /// What it takes, for a member what it is called on first, and what it gives.
+    /// The types of its arguments and of its result. For a member, the first argument is the value that it is called on.
     pub(crate) overloads: &'static [(&'static [P], P)],
     op: Op,
 }
@@ -87,15 +87,15 @@ static FAMILIES: [&[Function]; 15] = [
     url::FUNCTIONS,
 ];
 
-/// The functions of a name: those that are called as `f(x)`, and those that are called as `x.f()`.
+/// The functions with a name: global ones, and members.
 type Named = [Vec<&'static Function>; 2];
 
-/// All functions of a name.
+/// All functions with a name.
 pub(crate) fn overloads(name: &str, member: bool) -> &'static [&'static Function] {
     index().get(name).and_then(|functions| functions.get(usize::from(member))).map_or(&[], Vec::as_slice)
 }
 
-/// The names of all functions that may be called so.
+/// The names of all global functions, or of all members.
 pub(crate) fn names(member: bool) -> impl Iterator<Item = &'static str> {
     index().keys().copied().filter(move |name| !name.starts_with('@') && !overloads(name, member).is_empty())
 }
@@ -112,7 +112,7 @@ fn index() -> &'static BTreeMap<&'static str, Named> {
     })
 }
 
-/// What a compiled call calls. Members are called as functions: so nothing but the name decides which one it is.
+/// The name of the function that a compiled call uses. Members are called as functions, so that the name alone identifies the function.
 pub(crate) fn key(name: &str, member: bool, arguments: usize) -> String {
     if member { format!("value.{name}/{arguments}") } else { format!("{name}/{arguments}") }
 }
@@ -141,7 +141,7 @@ pub(crate) const TYPES: [(&str, P); 20] = [
     ("uint", P::Uint),
 ];
 
-/// The environment that rules are evaluated in.
+/// The environment in which rules are evaluated.
 pub(crate) fn environment() -> Result<Env, DeclarationError> {
     let mut env = Env::default();
     for (name, _) in TYPES {
@@ -150,7 +150,7 @@ pub(crate) fn environment() -> Result<Env, DeclarationError> {
     for (name, is_member) in index().keys().flat_map(|name| [(*name, false), (*name, true)]) {
         let functions = overloads(name, is_member).iter();
         let overloads = functions.flat_map(|function| function.overloads.iter().map(|(takes, _)| (*takes, function.op)));
-        // Lists are one type at evaluation, whatever is in them.
+        // At evaluation, all lists have the same type, regardless of their elements.
         let mut known: Vec<Vec<Type>> = Vec::new();
         for (takes, op) in overloads {
             let types: Vec<Type> = takes.iter().map(declared).collect();
@@ -164,7 +164,7 @@ pub(crate) fn environment() -> Result<Env, DeclarationError> {
     Ok(env)
 }
 
-/// What `cel` knows a type by.
+/// The type in `cel`.
 fn declared(parameter: &P) -> Type {
     match parameter {
         P::A | P::Dyn => types::DYN_TYPE,

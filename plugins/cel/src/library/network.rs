@@ -1,4 +1,4 @@
-//! Addresses and networks.
+//! IP addresses and networks.
 
 use super::args::{Answer, Args, any, give_bool, give_int, give_special, special, text};
 use super::{Function, P, global, member};

@@ -1,6 +1,6 @@
-//! Regular expressions: RE2's, put into the dialect of the engine that there is.
+//! Regular expressions: RE2's syntax, translated to that of the available engine.
 //!
-//! No evaluation keeps anything for the next: so what one costs, and whether it gets there, isn't decided by those before it.
+//! No evaluation leaves anything behind for the next. The cost and the success of one therefore don't depend on earlier ones.
 
 use super::args::{Answer, Args, give_bool, give_text, give_texts, int, special, text};
 use super::{Function, P, global, member};
@@ -12,9 +12,9 @@ use regex::{Regex, RegexBuilder};
 const S: P = P::String;
 const MATCHES: &[(&[P], P)] = &[(&[S, S], P::Bool)];
 const COMPILED: P = P::Special(<Pattern as Content>::NAME);
-/// A repetition is of at most so many, as in RE2.
+/// The maximum repetition, as in RE2.
 const MAX_REPEATED: u32 = 1000;
-/// What a compiled expression may take, in bytes, and what one may that is kept.
+/// The maximum size of a compiled expression, in bytes, and that of one that is stored.
 const LARGEST: usize = 1 << 20;
 const SMALL: usize = 1 << 16;
 
@@ -23,7 +23,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     member("matches", MATCHES, |args| matches(&args, &now(&args)?)),
     member("find", &[(&[S, S], S)], |args| find(&args, &now(&args)?)),
     member("findAll", &[(&[S, S], P::List(&S)), (&[S, S, P::Int], P::List(&S))], |args| find_all(&args, &now(&args)?)),
-    // What calls become whose pattern is a literal.
+    // The functions for calls whose pattern is a literal.
     global("@matches", &[(&[S, COMPILED], P::Bool)], |args| matches(&args, &before(&args)?)),
     global("@find", &[(&[S, COMPILED], S)], |args| find(&args, &before(&args)?)),
     global("@findAll", &[(&[S, COMPILED], P::List(&S)), (&[S, COMPILED, P::Int], P::List(&S))], |args| find_all(&args, &before(&args)?)),
@@ -34,12 +34,12 @@ pub(crate) const FUNCTIONS: &[Function] = &[
 pub(crate) struct Pattern(Regex);
 
 impl Pattern {
-    /// Compiles a pattern, if it is right and small.
+    /// Compiles a pattern, if it is valid and small.
     pub(crate) fn small(pattern: &str) -> Option<Self> {
         build(pattern, SMALL).ok().map(Pattern)
     }
 
-    /// As the engine has it.
+    /// The pattern in the engine's syntax.
     pub(crate) fn as_str(&self) -> &str {
         self.0.as_str()
     }
@@ -51,7 +51,7 @@ impl PartialEq for Pattern {
     }
 }
 
-/// What a pattern is called at evaluation. No rule can write such a name.
+/// The name of a pattern at evaluation. A rule can't contain such a name.
 pub(crate) fn name(pattern: &str) -> String {
     format!("@pattern {pattern}")
 }
@@ -69,18 +69,18 @@ fn find_all<'b, 'v>(args: &Args<'b, 'v>, pattern: &Regex) -> Answer<'b, 'v> {
     give_texts(pattern.find_iter(text(args, 0)?).take(most).map(|found| found.as_str()))
 }
 
-/// The pattern of a call that is a text.
+/// Compiles the pattern of a call.
 fn now(args: &Args<'_, '_>) -> Result<Regex, ExecutionError> {
     compile(text(args, 1)?).map_err(|why| fail(format!("error parsing regexp: {why}")))
 }
 
-/// The pattern of a call that is compiled already. A copy shares it, and has room of its own to search in, which goes with it: so no search
-/// leaves anything behind for the next.
+/// The precompiled pattern of a call. A copy shares the pattern, and has its own search cache, which is dropped with it. A search therefore
+/// leaves nothing behind for the next.
 fn before(args: &Args<'_, '_>) -> Result<Regex, ExecutionError> {
     special::<Pattern>(args, 1).map(|pattern| pattern.0.clone())
 }
 
-/// Compiles an expression of RE2's.
+/// Compiles an expression in RE2's syntax.
 pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
     build(pattern, LARGEST)
 }
@@ -94,7 +94,7 @@ fn build(pattern: &str, largest: usize) -> Result<Regex, String> {
     })
 }
 
-/// On the way from one dialect to the other.
+/// The state of a translation between the two syntaxes.
 struct Translation<'a> {
     rest: &'a str,
     ours: String,
@@ -124,7 +124,7 @@ impl Translation<'_> {
         Some(letter)
     }
 
-    /// What is behind a backslash: classes of letters are of ASCII alone.
+    /// Translates an escape. Character classes contain only ASCII.
     fn escape(&mut self, in_class: bool) -> Result<(), String> {
         let Some(letter) = self.next() else {
             return Err("trailing backslash at end of expression".to_owned());
@@ -191,7 +191,7 @@ impl Translation<'_> {
         Ok(())
     }
 
-    /// A class in brackets. What the engine would take for an operation on classes is only letters in RE2.
+    /// Translates a class in brackets. Characters that the engine treats as operations on classes are literals in RE2.
     fn class(&mut self) -> Result<(), String> {
         self.ours.push('[');
         if self.rest.starts_with('^') {
@@ -225,7 +225,7 @@ impl Translation<'_> {
         Err("missing closing ]".to_owned())
     }
 
-    /// A group, whose flags are those of RE2.
+    /// Translates a group with RE2's flags.
     fn group(&mut self) -> Result<(), String> {
         self.ours.push('(');
         let Some(flags) = self.rest.strip_prefix('?') else {
@@ -246,7 +246,7 @@ impl Translation<'_> {
         }
     }
 
-    /// `{2,5}` repeats; a brace with anything else in it is a brace.
+    /// Translates a repetition such as `{2,5}`. A brace with other content is a literal brace.
     fn repetition(&mut self) -> Result<(), String> {
         let bounds = self.rest.split_once('}').map(|(bounds, _)| bounds).filter(|bounds| {
             let (least, most) = bounds.split_once(',').unwrap_or((bounds, ""));

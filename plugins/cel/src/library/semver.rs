@@ -15,7 +15,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
     member("isGreaterThan", &[(&[S, S], P::Bool)], |args| give_bool(compared(&args)? == Ordering::Greater)),
     member("isLessThan", &[(&[S, S], P::Bool)], |args| give_bool(compared(&args)? == Ordering::Less)),
     member("compareTo", &[(&[S, S], P::Int)], |args| give_int(compared(&args)? as i64)),
-    // As Kubernetes has it, what is too large for an int becomes a negative one.
+    // As in Kubernetes, a number that overflows an int becomes negative.
     member("major", &[(&[S], P::Int)], |args| give_int(special::<Semver>(&args, 0)?.major.cast_signed())),
     member("minor", &[(&[S], P::Int)], |args| give_int(special::<Semver>(&args, 0)?.minor.cast_signed())),
     member("patch", &[(&[S], P::Int)], |args| give_int(special::<Semver>(&args, 0)?.patch.cast_signed())),

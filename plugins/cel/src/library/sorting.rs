@@ -7,7 +7,7 @@ use cel::common::types::CelList;
 use cel::common::value::{CowVal, Val};
 use std::cmp::Ordering;
 
-/// The lists that have an order, with what a function gives.
+/// The overloads for all sortable lists, with a function's result.
 macro_rules! comparable {
     ($result:expr) => {
         &[
@@ -37,7 +37,7 @@ const ELEMENT: &[(&[P], P)] = &[
 pub(crate) const FUNCTIONS: &[Function] = &[
     member("isSorted", comparable!(P::Bool), |args| {
         for (one, next) in list(&args, 0)?.iter().zip(list(&args, 0)?.iter().skip(1)) {
-            // What can't be compared with the next is in order, as it is for Kubernetes.
+            // As in Kubernetes, values that can't be compared are in order.
             let comparer = one.as_comparer().ok_or_else(no_overload)?;
             if comparer.compare(next.as_ref()) == Ok(Ordering::Greater) {
                 return give_bool(false);
@@ -51,7 +51,7 @@ pub(crate) const FUNCTIONS: &[Function] = &[
         let elements = list(&args, 0)?;
         sorted(elements, elements)
     }),
-    // What `sortBy` becomes: the elements, and of each what it is sorted by.
+    // For `sortBy`: the elements, and the key of each.
     member("@sortedBy", &[(&[P::List(&P::A), P::List(&P::Dyn)], P::List(&P::A))], |args| sorted(list(&args, 0)?, list(&args, 1)?)),
 ];
 
@@ -80,7 +80,7 @@ fn sorted<'b, 'v>(elements: &CelList<'v>, keys: &CelList<'v>) -> Answer<'b, 'v> 
             return Err(fail("list elements must have the same type"));
         }
     }
-    // What can't be compared stays where it is: numbers that aren't any.
+    // Values that can't be compared, such as NaN, stay in place.
     pairs.sort_by(|(one, _), (other, _)| one.as_comparer().and_then(|one| one.compare(*other).ok()).unwrap_or(Ordering::Equal));
     give_elements(pairs.into_iter().map(|(_, element)| element))
 }

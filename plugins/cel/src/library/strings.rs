@@ -1,4 +1,4 @@
-//! Texts. Positions count characters.
+//! Texts. Positions are counted in characters.
 
 use super::args::{Answer, Args, give_bool, give_count, give_int, give_text, give_texts, int, list, place, text};
 use super::{Function, P, member};
@@ -70,7 +70,7 @@ fn out_of_range(at: i64) -> ExecutionError {
     fail(format!("index out of range: {at}"))
 }
 
-/// The letters, the last with what follows it where there are to be no more.
+/// The letters. If the maximum is reached, the last entry contains the rest.
 fn letters(text: &str, most: usize) -> Vec<&str> {
     let mut letters = Vec::new();
     let mut rest = text;
@@ -124,7 +124,7 @@ fn last_index_of<'b, 'v>(args: Args<'b, 'v>) -> Answer<'b, 'v> {
     let Some(most) = place(offset, length).filter(|most| *most < length) else {
         return give_int(-1);
     };
-    // What begins at the offset at the latest ends behind it by its own length.
+    // A match that begins at the offset ends after it by its own length.
     let end = of.char_indices().nth(most + part.chars().count()).map_or(of.len(), |(end, _)| end);
     let head = of.get(..end).unwrap_or(of);
     head.rfind(part).map_or_else(|| give_int(-1), |at| give_count(head.get(..at).unwrap_or_default().chars().count()))

@@ -1,13 +1,13 @@
-//! Addresses and networks.
+//! IP addresses and networks.
 
 use std::fmt;
 use std::net::IpAddr;
 
-/// An address: of version 4, or of version 6 and not a mapped one.
+/// An address of version 4, or of version 6 that isn't a mapped IPv4 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ip(pub(crate) IpAddr);
 
-/// A network: an address, and how many of its bits are the network's.
+/// A network: an address, and the length of its prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cidr {
     address: Ip,
@@ -15,7 +15,7 @@ pub(crate) struct Cidr {
 }
 
 impl Ip {
-    /// Reads an address.
+    /// Parses an address.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if let Some((address, zone)) = text.split_once('%')
             && !zone.is_empty()
@@ -36,7 +36,7 @@ impl Ip {
         if self.0.is_ipv4() { 4 } else { 6 }
     }
 
-    /// Whether it addresses a group on the same link.
+    /// Whether it is a multicast address on the local link.
     pub(crate) fn is_link_local_multicast(&self) -> bool {
         match self.0 {
             IpAddr::V4(address) => matches!(address.octets(), [224, 0, 0, _]),
@@ -47,7 +47,7 @@ impl Ip {
         }
     }
 
-    /// Whether it addresses one host on the same link.
+    /// Whether it is a unicast address on the local link.
     pub(crate) fn is_link_local_unicast(&self) -> bool {
         match self.0 {
             IpAddr::V4(address) => address.is_link_local(),
@@ -55,13 +55,13 @@ impl Ip {
         }
     }
 
-    /// Whether it addresses one host, here or elsewhere; private addresses as well.
+    /// Whether it is a global unicast address. This includes private addresses.
     pub(crate) fn is_global_unicast(&self) -> bool {
         let everybody = matches!(self.0, IpAddr::V4(address) if address.is_broadcast());
         !(everybody || self.0.is_unspecified() || self.0.is_loopback() || self.0.is_multicast() || self.is_link_local_unicast())
     }
 
-    /// The address with all bits behind the first ones at 0.
+    /// The address with all bits after the prefix set to 0.
     fn masked(self, bits: u8) -> Ip {
         Ip(match self.0 {
             IpAddr::V4(address) => {
@@ -83,7 +83,7 @@ impl fmt::Display for Ip {
 }
 
 impl Cidr {
-    /// Reads a network.
+    /// Parses a network.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| Err(format!("network address parse error during conversion from string: {why}"));
         let Some((address, bits)) = text.rsplit_once('/') else {
@@ -103,27 +103,27 @@ impl Cidr {
         }
     }
 
-    /// Its address, as it was written.
+    /// Its address as written.
     pub(crate) fn address(&self) -> Ip {
         self.address
     }
 
-    /// How many bits are the network's.
+    /// The length of the prefix, in bits.
     pub(crate) fn bits(&self) -> i64 {
         i64::from(self.bits)
     }
 
-    /// The network with the bits of hosts at 0.
+    /// The network with its host bits set to 0.
     pub(crate) fn masked(&self) -> Cidr {
         Cidr { address: self.address.masked(self.bits), bits: self.bits }
     }
 
-    /// Whether an address is in it.
+    /// Whether it contains an address.
     pub(crate) fn contains(&self, address: &Ip) -> bool {
         self.address.0.is_ipv4() == address.0.is_ipv4() && self.address.masked(self.bits) == address.masked(self.bits)
     }
 
-    /// Whether all of another network is in it.
+    /// Whether it contains another network completely.
     pub(crate) fn contains_network(&self, other: &Cidr) -> bool {
         self.bits <= other.bits && self.contains(&other.address)
     }

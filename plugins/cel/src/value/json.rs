@@ -1,4 +1,4 @@
-//! From JSON text straight to values, and back.
+//! Converts JSON text directly to values, and back.
 
 use super::object::{Key, Object};
 use super::time::{Duration, Timestamp};
@@ -8,7 +8,7 @@ use cel::common::value::Val;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 
-/// Reads JSON. Whole numbers are ints, where there is room for them, and all others doubles: as Kubernetes reads objects.
+/// Parses JSON. As in Kubernetes, integers that fit become ints, and all other numbers become doubles.
 pub(crate) fn read(json: &str) -> Result<Owned, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(json);
     let value = Reader.deserialize(&mut reader)?;
@@ -78,7 +78,7 @@ impl<'de> Visitor<'de> for Reader {
     }
 }
 
-/// Writes a value as JSON. What JSON has no form for is its text; nothing is null.
+/// Writes a value as JSON. A value without a JSON form becomes its text, and an absent one becomes null.
 pub(crate) fn write(value: &dyn Val) -> String {
     let mut json = String::new();
     append(value, &mut json);

@@ -1,4 +1,4 @@
-//! The values that `cel` doesn't have, or has otherwise: maps with an order, times without a clock, and Kubernetes' own types.
+//! Values that `cel` lacks or implements differently: sorted maps, times without a clock, and Kubernetes' own types.
 
 pub(crate) mod cidr;
 pub(crate) mod json;
@@ -16,9 +16,9 @@ use cel::common::value::{StaticVal, Val};
 /// A value that borrows nothing.
 pub(crate) type Owned = Box<dyn Val>;
 
-/// The value, on its own.
+/// An owned copy of the value.
 ///
-/// What the evaluator hands out may borrow, by its type; a map keeps its values in an `Arc`, whose content may not.
+/// According to its type, a value from the evaluator may borrow. A map stores its values in an `Arc`, whose content may not.
 pub(crate) fn owned(value: &dyn Val) -> Owned {
     let kind = value.get_type().kind();
     match kind {
@@ -56,7 +56,7 @@ pub(crate) fn owned(value: &dyn Val) -> Owned {
         .unwrap_or_else(|| Box::new(CelNull))
 }
 
-/// The value, if it is of that type.
+/// A copy of the value, if it has that type.
 fn copied<T: StaticVal + Clone>(value: &dyn Val) -> Option<Owned> {
     value.downcast_ref::<T>().map(|found| Box::new(found.clone()) as Owned)
 }
@@ -71,7 +71,7 @@ pub(crate) fn text(content: impl Into<String>) -> Owned {
     Box::new(CelString::from(content.into()))
 }
 
-/// Whether a value is what its type begins with: an empty text, zero, an empty map.
+/// Whether a value is the zero value of its type: an empty text, zero, an empty map.
 pub(crate) fn is_zero(value: &dyn Val) -> bool {
     value.as_zeroer().is_some_and(cel::common::traits::Zeroer::is_zero_value)
 }

@@ -1,18 +1,18 @@
-//! Numbers as text and from text, as Go writes and reads them.
+//! Formats and parses numbers as Go does.
 
-/// A double that is a whole number in the range of an int.
+/// A double as an int, if it is an integer in the range.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "the range is tested first")]
 pub(crate) fn as_int(double: f64) -> Option<i64> {
     (double > i64::MIN as f64 && double < i64::MAX as f64 && double.fract() == 0.0).then_some(double as i64)
 }
 
-/// A double that is a whole number in the range of an unsigned int.
+/// A double as an unsigned int, if it is an integer in the range.
 #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, clippy::cast_sign_loss, reason = "the range is tested first")]
 pub(crate) fn as_uint(double: f64) -> Option<u64> {
     (double >= 0.0 && double < u64::MAX as f64 && double.fract() == 0.0).then_some(double as u64)
 }
 
-/// The shortest text that reads as the number, with an exponent where that is below -4 or above 5.
+/// The shortest text that represents the number, with an exponent if that is below -4 or above 5.
 pub(crate) fn shortest(double: f64) -> String {
     if double.is_nan() {
         return "NaN".to_owned();
@@ -28,13 +28,13 @@ pub(crate) fn shortest(double: f64) -> String {
     if (-4..6).contains(&exponent) { format!("{double}") } else { with_exponent(mantissa, exponent) }
 }
 
-/// A mantissa with an exponent of at least two digits.
+/// A mantissa and an exponent with at least two digits.
 fn with_exponent(mantissa: &str, exponent: i32) -> String {
     let sign = if exponent < 0 { '-' } else { '+' };
     format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
 }
 
-/// A text as a double, without those that are beyond its range. As in Go, underscores may be between digits, and digits may be hexadecimal.
+/// Parses a double; none if it is out of range. As in Go, underscores may separate digits, and digits may be hexadecimal.
 pub(crate) fn parse_double(text: &str) -> Option<f64> {
     let bytes = text.as_bytes();
     let between = |at: usize| at.checked_sub(1).and_then(|before| bytes.get(before)).zip(bytes.get(at + 1));

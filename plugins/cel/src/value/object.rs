@@ -1,4 +1,4 @@
-//! Maps. `cel`'s own are hash maps, whose order differs from run to run; these are sorted by key, and cheap to hand on.
+//! Maps. The maps of the crate `cel` are hash maps, whose order differs between runs. These are sorted by key and cheap to clone.
 
 use super::Owned;
 use super::number::{as_int, as_uint};
@@ -10,7 +10,7 @@ use std::any::Any;
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-/// A key. `cel`'s own can't be doubles, which Kubernetes allows in literals.
+/// A key. Keys of `cel` can't be doubles, which Kubernetes allows in literals.
 #[derive(Clone, Debug)]
 pub(crate) enum Key {
     Int(CelInt),
@@ -24,7 +24,7 @@ pub(crate) enum Key {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Object(Arc<[(Key, Owned)]>);
 
-/// A key as it is compared.
+/// A key for comparisons.
 #[derive(Clone, Copy)]
 enum Sought<'a> {
     Int(i64),
@@ -35,12 +35,12 @@ enum Sought<'a> {
 }
 
 impl Key {
-    /// A text.
+    /// A text key.
     pub(crate) fn text(text: impl Into<String>) -> Self {
         Key::Text(CelString::from(text.into()))
     }
 
-    /// The value that it is.
+    /// The key as a value.
     pub(crate) fn inner(&self) -> &(dyn Val + 'static) {
         match self {
             Key::Int(int) => int,
@@ -106,7 +106,7 @@ impl Ord for Key {
 }
 
 impl Object {
-    /// A map of entries in any order; of two with the same key the later one stays.
+    /// A map with entries in any order. If a key occurs twice, the later entry is used.
     pub(crate) fn new(mut entries: Vec<(Key, Owned)>) -> Self {
         if !entries.is_sorted_by(|(one, _), (other, _)| one < other) {
             entries.reverse();
@@ -116,12 +116,12 @@ impl Object {
         Object(entries.into())
     }
 
-    /// The entries by key.
+    /// The entries, sorted by key.
     pub(crate) fn entries(&self) -> &[(Key, Owned)] {
         &self.0
     }
 
-    /// The value of a key; numbers find each other, whatever their type.
+    /// The value of a key. Equal numbers of different types are the same key.
     pub(crate) fn value(&self, key: &dyn Val) -> Result<Option<&(dyn Val + 'static)>, ExecutionError> {
         if let Some(text) = key.downcast_ref::<CelString<'_>>() {
             return Ok(self.exactly(&Sought::Text(text.inner())));
@@ -150,7 +150,7 @@ impl Object {
     }
 }
 
-/// A value as a key, if keys may be like that.
+/// A value as a key, if its type is allowed for keys.
 pub(crate) fn key_of(value: &dyn Val) -> Option<Key> {
     if let Some(text) = value.downcast_ref::<CelString<'_>>() {
         Some(Key::text(text.inner()))

@@ -1,52 +1,52 @@
-//! Quantities, as Kubernetes reads, compares and adds them.
+//! Quantities, which are parsed, compared and added as in Kubernetes.
 
 use std::cmp::Ordering;
 use std::fmt;
 use thiserror::Error;
 
-/// The smallest power of ten that a quantity is exact to.
+/// The smallest power of ten to which a quantity is exact.
 const NANO: i32 = -9;
 
-/// Powers of ten that an i64 has room for.
+/// The largest power of ten that fits in an i64.
 const DIGITS: i32 = 18;
 
-/// A quantity: a number of tenths, thousandths and so on.
+/// A quantity: a value times a power of ten.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quantity {
     value: i128,
-    /// The power of ten that the value is multiplied with.
+    /// The power of ten by which the value is multiplied.
     scale: i32,
-    /// Whether Kubernetes keeps it in 64 bits: only then it counts as an integer.
+    /// Whether Kubernetes stores it in 64 bits. Only then is it an integer.
     small: bool,
 }
 
-/// Why a text is no quantity.
+/// Why a text isn't a quantity.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub(crate) enum NoQuantity {
-    /// Something else than a number and a suffix.
+    /// It isn't a number with a suffix.
     #[error("quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'")]
     Format,
-    /// No number.
+    /// The number is invalid.
     #[error("unable to parse numeric part of quantity")]
     Number,
-    /// No suffix that there is.
+    /// The suffix is unknown.
     #[error("unable to parse quantity's suffix")]
     Suffix,
 }
 
-/// What a suffix multiplies with.
+/// The factor of a suffix.
 enum Unit {
     Decimal(i32),
     Binary(u32),
 }
 
 impl Quantity {
-    /// A whole number.
+    /// An integer.
     pub(crate) fn of_int(value: i64) -> Self {
         Quantity { value: i128::from(value), scale: 0, small: true }
     }
 
-    /// Reads a text such as `1.5Gi`.
+    /// Parses a text such as `1.5Gi`.
     pub(crate) fn parse(text: &str) -> Result<Self, NoQuantity> {
         if text.is_empty() {
             return Err(NoQuantity::Format);
@@ -64,7 +64,7 @@ impl Quantity {
         };
         let whole = whole.trim_start_matches('0');
         let unit = unit(suffix)?;
-        // No digits at all are a 0.
+        // No digits mean 0.
         let (value, scale) = digits(whole, fraction)?;
         let quantity = match unit {
             Unit::Decimal(exponent) => decimal(value, scale + exponent, whole.len() + fraction.len()),
@@ -78,7 +78,7 @@ impl Quantity {
         i64::try_from(self.value.signum()).unwrap_or(0)
     }
 
-    /// The integer that it is, where Kubernetes keeps it as one.
+    /// The value as an integer, if Kubernetes stores it as one.
     pub(crate) fn as_int(&self) -> Option<i64> {
         if !self.small || self.scale < 0 {
             return None;
@@ -86,14 +86,14 @@ impl Quantity {
         scaled(self.value, self.scale).and_then(|value| i64::try_from(value).ok())
     }
 
-    /// The nearest double, or one beside it.
+    /// An approximate double.
     #[expect(clippy::cast_precision_loss, reason = "it is asked for an approximation")]
     pub(crate) fn as_double(&self) -> f64 {
         let base = self.value as f64;
         if self.scale == 0 { base } else { base * format!("1e{}", self.scale).parse::<f64>().unwrap_or(f64::INFINITY) }
     }
 
-    /// Both together.
+    /// The sum.
     pub(crate) fn plus(&self, other: &Quantity) -> Quantity {
         if self.value == 0 && self.small && other.small {
             return *other;
@@ -109,12 +109,12 @@ impl Quantity {
         Quantity { value: sum, scale, small: self.small && other.small && i64::try_from(sum).is_ok() }
     }
 
-    /// What remains of it without the other.
+    /// The difference.
     pub(crate) fn minus(&self, other: &Quantity) -> Quantity {
         self.plus(&Quantity { value: -other.value, ..*other })
     }
 
-    /// Which of both is more.
+    /// Compares two quantities.
     pub(crate) fn compared(&self, other: &Quantity) -> Ordering {
         let scale = self.scale.min(other.scale);
         match scaled(self.value, self.scale - scale).zip(scaled(other.value, other.scale - scale)) {
@@ -156,7 +156,7 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// A value times a power of ten, if there is room for it.
+/// A value times a power of ten, unless it overflows.
 fn scaled(value: i128, power: i32) -> Option<i128> {
     if value == 0 {
         return Some(0);
@@ -164,7 +164,7 @@ fn scaled(value: i128, power: i32) -> Option<i128> {
     u32::try_from(power).ok().and_then(|power| 10_i128.checked_pow(power)).and_then(|factor| value.checked_mul(factor))
 }
 
-/// All digits as one number, and how many of them are behind the point. What is behind the thirtieth is rounded up.
+/// All digits as one number, and the number of digits after the point. Digits after the thirtieth are rounded up.
 fn digits(whole: &str, fraction: &str) -> Result<(i128, i32), NoQuantity> {
     const MAX_DIGITS: usize = 30;
     if whole.len() > MAX_DIGITS {
@@ -202,7 +202,7 @@ fn binary(value: i128, scale: i32, shift: u32, whole: usize) -> Quantity {
     if quantity.compared(&most) == Ordering::Greater { most } else { quantity }
 }
 
-/// What is smaller than a billionth is rounded up: who asks for something gets something.
+/// Parts below a billionth are rounded up, so that a positive request never becomes 0.
 fn rounded(value: i128, scale: i32) -> (i128, i32) {
     if scale >= NANO {
         return scaled(value, scale - NANO).map_or((value, scale), |value| (value, NANO));
@@ -242,7 +242,7 @@ fn unit(suffix: &str) -> Result<Unit, NoQuantity> {
     })
 }
 
-/// A suffix that can't be one, or one that isn't.
+/// The error for a suffix: unknown, or with characters that no suffix contains.
 fn wrong(suffix: &str) -> NoQuantity {
     if suffix.bytes().all(|byte| b"eEinumkKMGTP".contains(&byte) || byte.is_ascii_digit() || byte == b'+' || byte == b'-') {
         NoQuantity::Suffix

@@ -3,28 +3,28 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// A part of what is behind the hyphen. Numbers come before words.
+/// A part of a pre-release. Numbers precede words.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Identifier {
     Number(u64),
     Word(String),
 }
 
-/// A version. What is behind a plus is kept, and compares as nothing.
+/// A version. The build metadata is stored, but ignored in comparisons.
 #[derive(Clone, Debug)]
 pub(crate) struct Semver {
-    /// The first number.
+    /// The major version.
     pub(crate) major: u64,
-    /// The second.
+    /// The minor version.
     pub(crate) minor: u64,
-    /// The third.
+    /// The patch version.
     pub(crate) patch: u64,
     pre: Vec<Identifier>,
     build: String,
 }
 
 impl Semver {
-    /// Reads a version with all its three numbers.
+    /// Parses a version with all three numbers.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
         if text.is_empty() {
             return Err("Version string empty".to_owned());
@@ -48,7 +48,7 @@ impl Semver {
         })
     }
 
-    /// Reads also `v1.2`: a leading `v`, absent numbers and leading zeros are put right.
+    /// Also accepts versions such as `v1.2`: a leading `v`, missing numbers and leading zeros are corrected.
     pub(crate) fn parse_tolerantly(text: &str) -> Result<Self, String> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -59,7 +59,7 @@ impl Semver {
         Self::parse(&parts.join("."))
     }
 
-    /// Which comes first. One with a hyphen comes before the one without.
+    /// Compares two versions. A pre-release precedes its release.
     pub(crate) fn compared(&self, other: &Semver) -> Ordering {
         (self.major, self.minor, self.patch).cmp(&(other.major, other.minor, other.patch)).then_with(|| {
             match (self.pre.is_empty(), other.pre.is_empty()) {

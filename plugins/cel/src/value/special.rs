@@ -1,4 +1,4 @@
-//! Kubernetes' own types as values of CEL.
+//! Kubernetes' own types as CEL values.
 
 use super::cidr::{Cidr, Ip};
 use super::quantity::Quantity;
@@ -12,12 +12,12 @@ use cel::common::value::{StaticVal, Val};
 use std::any::Any;
 use std::fmt::Debug;
 
-/// A type whose values only functions look into.
+/// A type whose values are opaque, except to functions.
 pub(crate) trait Content: Clone + Debug + PartialEq + Send + Sync + 'static {
-    /// How `type()` calls it.
+    /// Its name, as `type()` returns it.
     const NAME: &'static str;
 
-    /// What `cel` knows it by.
+    /// Its declaration for `cel`.
     fn declared() -> &'static Type;
 
     /// Its text in JSON.
@@ -55,7 +55,7 @@ impl<T: Content> Val for Special<T> {
 
 impl<T: Content> StaticVal for Special<T> {}
 
-/// Declares a content's type.
+/// Declares the type of a content.
 macro_rules! content {
     ($content:ty, $name:literal, $to_text:expr) => {
         impl Content for $content {
@@ -82,7 +82,7 @@ content!(Cidr, "net.CIDR", Cidr::to_string);
 content!(Pattern, "@pattern", |pattern| pattern.as_str().to_owned());
 content!(NamedFormat, "kubernetes.NamedFormat", |format| format.name().to_owned());
 
-/// The value, if it is of one of these types.
+/// A copy of the value, if it has one of these types.
 pub(crate) fn copied(value: &dyn Val) -> Option<Owned> {
     copied_as::<Special<Quantity>>(value)
         .or_else(|| copied_as::<Special<Semver>>(value))
@@ -92,7 +92,7 @@ pub(crate) fn copied(value: &dyn Val) -> Option<Owned> {
         .or_else(|| copied_as::<Special<NamedFormat>>(value))
 }
 
-/// The text of a value of one of these types.
+/// The text of the value, if it has one of these types.
 pub(crate) fn to_text(value: &dyn Val) -> Option<String> {
     text_of::<Quantity>(value)
         .or_else(|| text_of::<Semver>(value))

@@ -1,4 +1,4 @@
-//! Points and spans of time, in the ranges that CEL has, and without a clock.
+//! Timestamps and durations, in CEL's ranges and without a clock.
 
 use crate::error::{fail, no_overload};
 use cel::ExecutionError;
@@ -15,17 +15,17 @@ const DAY: i64 = 86_400;
 /// The first second of the year 1, and the last one of the year 9999.
 const SECONDS: std::ops::RangeInclusive<i64> = -62_135_596_800..=253_402_300_799;
 
-/// The type of points in time.
+/// The type of timestamps.
 pub(crate) static TIMESTAMP: Type = Type::simple_type(Kind::Timestamp, "google.protobuf.Timestamp");
-/// The type of spans of time.
+/// The type of durations.
 pub(crate) static DURATION: Type = Type::simple_type(Kind::Duration, "google.protobuf.Duration");
 
-/// A point in time.
+/// A timestamp.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Timestamp {
     seconds: i64,
     nanos: i64,
-    /// How many seconds the zone is ahead that it was written in: it is written so again, and means nothing else.
+    /// The offset of the time zone in which it was written, in seconds. It only affects the output.
     ahead: i64,
 }
 
@@ -49,19 +49,19 @@ impl Ord for Timestamp {
     }
 }
 
-/// A span of time, in billionths of a second.
+/// A duration, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Duration(pub(crate) i64);
 
-/// A point in time as a calendar and a clock on the wall show it. Months and days count from 1.
+/// The calendar date and the time of day of a timestamp. Months and days start at 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shown {
     pub(crate) year: i64,
     pub(crate) month: i64,
     pub(crate) day: i64,
-    /// From 0.
+    /// Starts at 0.
     pub(crate) day_of_year: i64,
-    /// From 0, which is Sunday.
+    /// Starts at 0, which is Sunday.
     pub(crate) day_of_week: i64,
     pub(crate) hour: i64,
     pub(crate) minute: i64,
@@ -70,7 +70,7 @@ pub(crate) struct Shown {
 }
 
 impl Timestamp {
-    /// So many seconds since 1970.
+    /// This number of seconds since 1970.
     pub(crate) fn of_seconds(seconds: i64) -> Option<Self> {
         SECONDS.contains(&seconds).then_some(Timestamp { seconds, nanos: 0, ahead: 0 })
     }
@@ -80,7 +80,7 @@ impl Timestamp {
         self.seconds
     }
 
-    /// Reads a text such as `2024-02-29T12:00:00.5+01:00`.
+    /// Parses a text such as `2024-02-29T12:00:00.5+01:00`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let number = |from: usize, digits: usize| -> Option<i64> {
@@ -88,7 +88,7 @@ impl Timestamp {
             digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten()
         };
         let at = |at: usize, expected: u8| bytes.get(at) == Some(&expected);
-        // An hour of one digit is none of RFC 3339's, but one of Go's.
+        // RFC 3339 doesn't allow an hour with one digit, but Go does.
         if at(12, b':') {
             return text.get(11..).map(|time| format!("{}0{time}", text.get(..11).unwrap_or_default())).and_then(|text| Self::parse(&text));
         }
@@ -113,7 +113,7 @@ impl Timestamp {
         SECONDS.contains(&seconds).then_some(Timestamp { seconds, nanos, ahead })
     }
 
-    /// What a calendar and a clock show there.
+    /// The date and time in a time zone.
     pub(crate) fn shown(self, zone: &str) -> Result<Shown, ExecutionError> {
         let seconds = self.seconds + zone_offset(zone, self.seconds)?;
         let (days, of_day) = (seconds.div_euclid(DAY), seconds.rem_euclid(DAY));
@@ -166,7 +166,7 @@ impl fmt::Display for Timestamp {
 }
 
 impl Duration {
-    /// Reads a text such as `1h30m` or `-1.5s`.
+    /// Parses a text such as `1h30m` or `-1.5s`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let (negative, mut rest) = match text.strip_prefix('-') {
             Some(rest) => (true, rest),
@@ -200,7 +200,7 @@ impl Duration {
         i64::try_from(if negative { -nanos } else { nanos }).ok().map(Duration)
     }
 
-    /// It in seconds, as near as a double gets.
+    /// The duration in seconds, as the nearest double.
     #[expect(clippy::cast_precision_loss, reason = "as Go does")]
     pub(crate) fn seconds(self) -> f64 {
         (self.0 / NANOS) as f64 + (self.0 % NANOS) as f64 / 1e9
@@ -213,7 +213,7 @@ impl fmt::Display for Duration {
     }
 }
 
-/// The unit that a text begins with, in billionths of a second, and what is behind it.
+/// The unit at the start of a text, in nanoseconds, and the rest of the text.
 fn unit_of(text: &str) -> Option<(i128, &str)> {
     const UNITS: [(&str, i128); 8] = [
         ("ns", 1),
@@ -230,14 +230,14 @@ fn unit_of(text: &str) -> Option<(i128, &str)> {
     UNITS.iter().find(|(name, _)| *name == unit).map(|(_, nanos)| (*nanos, behind))
 }
 
-/// The part of a unit that is behind the point.
+/// The fraction of a unit.
 fn part_of(fraction: &str, unit: i128) -> i128 {
     let kept = fraction.get(..fraction.len().min(18)).unwrap_or(fraction);
     let power = 10_i128.pow(u32::try_from(kept.len()).unwrap_or(0));
     kept.parse::<i128>().unwrap_or(0) * unit / power
 }
 
-/// What is behind the time of day, in seconds.
+/// The offset after the time of day, in seconds.
 fn offset(text: &str) -> Option<i64> {
     if text == "Z" {
         return Some(0);
@@ -256,7 +256,7 @@ fn offset(text: &str) -> Option<i64> {
     (hours < 24 && minutes < 60).then_some(sign * (hours * 3600 + minutes * 60))
 }
 
-/// How many seconds a zone is ahead: a name such as `Europe/Berlin`, or hours and minutes such as `-08:00`.
+/// The offset of a zone, in seconds. The zone is a name such as `Europe/Berlin`, or hours and minutes such as `-08:00`.
 fn zone_offset(zone: &str, seconds: i64) -> Result<i64, ExecutionError> {
     if zone.is_empty() || zone == "UTC" {
         return Ok(0);
@@ -266,7 +266,7 @@ fn zone_offset(zone: &str, seconds: i64) -> Result<i64, ExecutionError> {
         let utc = chrono::DateTime::from_timestamp(seconds, 0).ok_or_else(|| fail("timestamp overflow"))?;
         return Ok(i64::from(named.offset_from_utc_datetime(&utc.naive_utc()).fix().local_minus_utc()));
     };
-    // As for Kubernetes, a zone may be ahead by more than a day.
+    // As in Kubernetes, an offset may exceed a day.
     let (Ok(hour), Ok(minute)) = (hours.parse::<i16>().map(i64::from), minutes.parse::<i16>().map(i64::from)) else {
         return Err(fail(format!("unknown time zone {zone}")));
     };
@@ -274,7 +274,7 @@ fn zone_offset(zone: &str, seconds: i64) -> Result<i64, ExecutionError> {
     Ok(minutes * 60)
 }
 
-/// Days from 1970-01-01, by the calendar that leaves out three leap years in 400 years.
+/// Days since 1970-01-01 in the Gregorian calendar.
 pub(crate) fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -294,7 +294,7 @@ fn date_of(days: i64) -> (i64, i64, i64) {
     (year, month, of_year - (153 * shifted + 2) / 5 + 1)
 }
 
-/// How many days a month has.
+/// The number of days in a month.
 pub(crate) fn days_of(year: i64, month: i64) -> i64 {
     match month {
         2 if year % 4 == 0 && (year % 100 != 0 || year % 400 == 0) => 29,
@@ -304,7 +304,7 @@ pub(crate) fn days_of(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Makes a value of what is compared, added and subtracted.
+/// Implements a CEL value that can be compared, added and subtracted.
 macro_rules! value {
     ($time:ty, $declared:ident) => {
         impl Val for $time {

@@ -1,22 +1,22 @@
-//! URLs, as Go's library reads those of requests.
+//! URLs, which are parsed as in Go's library for requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What of a URL rules ask for.
+/// The parts of a URL that rules can read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Url {
     text: String,
-    /// In small letters; empty where there is none.
+    /// In lower case; empty if there is none.
     pub(crate) scheme: String,
-    /// With the port.
+    /// Including the port.
     pub(crate) host: String,
     path: Vec<u8>,
     raw_path: String,
     query: String,
 }
 
-/// Where an escape is, which decides what may stand unescaped.
+/// The position of an escape, which determines the characters that need one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum UrlComponent {
     Path,
@@ -27,9 +27,9 @@ enum UrlComponent {
 }
 
 impl Url {
-    /// Reads an absolute URL, or an absolute path.
+    /// Parses an absolute URL, or an absolute path.
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
-        // As Go does, it is read twice: as a request's, which has no fragment, and again without its fragment.
+        // As in Go, it is parsed twice: as a request's URL, which has no fragment, and again without its fragment.
         read(text).map_err(|why| format!("parse {text:?}: {why}"))?;
         let (without, fragment) = text.split_once('#').unwrap_or((text, ""));
         unescape(fragment, UrlComponent::Path).map_err(|why| format!("parse {text:?}: {why}"))?;
@@ -38,7 +38,7 @@ impl Url {
         Ok(url)
     }
 
-    /// Whether a text is one.
+    /// Whether a text is a valid URL.
     pub(crate) fn is_valid(text: &str) -> Result<(), String> {
         read(text).map(|_| ()).map_err(|why| format!("parse {text:?}: {why}"))
     }
@@ -51,19 +51,19 @@ impl Url {
         }
     }
 
-    /// The port, if there is one.
+    /// The port; empty if there is none.
     pub(crate) fn port(&self) -> &str {
         let behind = self.host.rsplit_once(']').map_or(self.host.as_str(), |(_, behind)| behind);
         behind.rsplit_once(':').map_or("", |(_, port)| port)
     }
 
-    /// The path as it was written, or, where that isn't how paths are written, escaped.
+    /// The path as written, or escaped if that isn't valid.
     pub(crate) fn escaped_path(&self) -> String {
         let valid = self.raw_path.bytes().all(|byte| b"!$&'()*+,;=:@[]%".contains(&byte) || !must_be_escaped(byte, UrlComponent::Path));
         if valid { self.raw_path.clone() } else { escape(&self.path) }
     }
 
-    /// The parameters, each with all its values.
+    /// The query parameters with all their values.
     pub(crate) fn query(&self) -> BTreeMap<String, Vec<String>> {
         let mut parameters: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pair in self.query.split('&').filter(|pair| !pair.is_empty() && !pair.contains(';')) {
@@ -85,7 +85,7 @@ impl fmt::Display for Url {
     }
 }
 
-/// As a request's: it has a scheme, or begins with a slash.
+/// Parses a request's URL, which has a scheme or starts with a slash.
 fn read(text: &str) -> Result<Url, String> {
     if text.is_empty() {
         return Err("empty url".to_owned());
@@ -112,7 +112,7 @@ fn parts(text: &str, scheme: String, rest: &str, with_authority: bool) -> Result
     let mut url =
         Url { text: String::new(), scheme, host: String::new(), path: Vec::new(), raw_path: String::new(), query: query.to_owned() };
     if !rest.starts_with('/') && !url.scheme.is_empty() {
-        // Such as `mailto:somebody`: what is behind the scheme isn't looked at.
+        // Such as `mailto:somebody`: the rest after the scheme isn't parsed.
         return Ok(url);
     }
     let mut path = rest;
