@@ -1,30 +1,30 @@
-//! What can be configured.
+//! The configuration.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What can be configured.
+/// The configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
     /// The value of the label ome.io/managed-by.
     pub managed_by: String,
-    /// Whether what is made also gets the labels and annotations that OME's own controller sets, such as base-model-name, for selectors
-    /// and dashboards made for it.
+    /// Whether objects also get the labels and annotations that OME's own controller sets, such as base-model-name, for existing selectors
+    /// and dashboards.
     pub upstream_keys: bool,
-    /// The namespace's labels that are carried, to objects and to pods: a change of such a label restarts the pods. To what is made for
-    /// an InferenceService those below infrastructure.ome.io/ are carried as well, unless internalKeys names them.
+    /// The namespace's labels that are propagated to objects and pods. A change of such a label restarts the pods. For an InferenceService,
+    /// those below infrastructure.ome.io/ are also propagated, unless internalKeys includes them.
     pub namespace_labels: Vec<Pattern>,
-    /// Labels and annotations that are never carried, beside those that never are. What the host knows and gives under a key of these
-    /// stays.
+    /// Labels and annotations that are never propagated, in addition to the built-in ones. Values from the host's facts are still set under
+    /// these keys.
     pub internal_keys: Vec<Pattern>,
-    /// What is for KServe's LLMInferenceService alone.
+    /// Settings for KServe's LLMInferenceService only.
     pub llm_inference_service: LlmInferenceService,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        // What OME's documentation tells to select by.
+        // The value that OME's documentation uses in selectors.
         let managed_by = "ome-controller".to_owned();
         Self {
             managed_by,
@@ -36,21 +36,20 @@ impl Default for Config {
     }
 }
 
-/// What of an LLMInferenceService's own metadata is carried to its workloads and their pods. What its spec gives for pods needs no
+/// The metadata of an LLMInferenceService that is propagated to its workloads and their pods. The metadata for pods in its spec needs no
 /// approval.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LlmInferenceService {
-    /// The labels. A list that is given takes the place of the default one, which is kueue.x-k8s.io/.
+    /// The labels. A specified list replaces the default one, which is kueue.x-k8s.io/.
     pub approved_labels: Vec<Pattern>,
-    /// The annotations. A list that is given takes the place of the default one, which is k8s.v1.cni.cncf.io/, kueue.x-k8s.io/ and
-    /// prometheus.io/.
+    /// The annotations. A specified list replaces the default one, which is k8s.v1.cni.cncf.io/, kueue.x-k8s.io/ and prometheus.io/.
     pub approved_annotations: Vec<Pattern>,
 }
 
 impl Default for LlmInferenceService {
     fn default() -> Self {
-        // What KServe's documentation approves of.
+        // The keys that KServe's documentation approves.
         let approved = |beginnings: &[&str]| beginnings.iter().map(|beginning| Pattern::beginning(beginning)).collect();
         Self {
             approved_labels: approved(&["kueue.x-k8s.io/"]),
@@ -59,7 +58,7 @@ impl Default for LlmInferenceService {
     }
 }
 
-/// A key, or all keys that begin alike, written with a / or a * at the end: team.example.com/, app-*.
+/// A key, or a prefix of keys, which ends with / or *: team.example.com/, app-*.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(try_from = "String")]
 pub struct Pattern {
@@ -72,7 +71,7 @@ impl Pattern {
         Self { text: text.to_owned(), prefix: true }
     }
 
-    /// Whether it names the key.
+    /// Whether the pattern matches the key.
     pub fn names(&self, key: &str) -> bool {
         if self.prefix { key.starts_with(&self.text) } else { key == self.text }
     }
@@ -86,7 +85,7 @@ impl TryFrom<String> for Pattern {
         if text.ends_with('*') {
             text.pop();
         }
-        // It would name nothing, and nobody would notice.
+        // It would match no key, and the mistake would go unnoticed.
         if text.contains('*') || (text.is_empty() && !prefix) {
             return Err(format!("`{text}` names no keys: write a whole key, or a prefix of keys that ends with / or a single *"));
         }
@@ -94,7 +93,7 @@ impl TryFrom<String> for Pattern {
     }
 }
 
-/// Whether one of the patterns names the key.
+/// Whether one of the patterns matches the key.
 pub fn any_matches(patterns: &[Pattern], key: &str) -> bool {
     patterns.iter().any(|pattern| pattern.names(key))
 }

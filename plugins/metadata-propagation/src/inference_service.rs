@@ -14,10 +14,10 @@ use pointsman_plugin::{
     reason,
 };
 
-/// What tells which hardware there is. The whole namespace stands on it, and each of its services may say otherwise.
+/// The labels that describe the hardware. They apply to the whole namespace, and each of its services may override them.
 const OF_NAMESPACE: &[&str] = &["infrastructure.ome.io/"];
 
-/// Says what an object of the service, or its pods, get.
+/// Returns the labels and annotations of a service's object, or of its pods.
 pub fn propagate(config: &Config, request: Request) -> Answer {
     let Request { target, layers, labels, annotations, .. } = request;
     let mut offers = Offers::of_frame(labels, annotations, target.place);
@@ -35,7 +35,7 @@ pub fn propagate(config: &Config, request: Request) -> Answer {
     offers.settle()
 }
 
-/// By name and not by place in the request, so that the order is the policy's.
+/// By name, not by position in the request, so that the policy determines the order.
 fn strength(layer: &str) -> Strength {
     match layer {
         "namespace" => Strength::Namespace,
@@ -47,7 +47,7 @@ fn strength(layer: &str) -> Strength {
     }
 }
 
-/// Why the target doesn't get it from this layer.
+/// Why the target doesn't get the key from this layer.
 fn bar(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
     if source.strength == Strength::Facts {
         return bar_fact(source, sort, key);

@@ -1,4 +1,4 @@
-//! The keys that never travel.
+//! Keys that are never propagated.
 
 use crate::config::{Config, any_matches};
 use pointsman_plugin::{
@@ -7,25 +7,25 @@ use pointsman_plugin::{
     reason,
 };
 
-/// Whom a key is for, so that it doesn't travel.
+/// The consumer of a key that isn't propagated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Internal {
-    /// A tool that keeps its notes on the object that it applied.
+    /// A tool that stores data on the objects that it applies.
     Tool,
     /// A controller of the cluster.
     Controller,
     /// The host, as a setting.
     Setting,
-    /// The host, as what tells its objects apart.
+    /// The host, as an identity of its objects.
     Belonging,
-    /// Nobody who looks at pods, but it changes with each version.
+    /// Irrelevant for pods, and different in each version.
     Version,
-    /// Whoever wrote the configuration.
+    /// The author of the configuration.
     Configured,
 }
 
 impl Internal {
-    /// Why it doesn't travel.
+    /// Why the key isn't propagated.
     pub fn reason(self) -> Reason {
         let message = match self {
             Self::Tool => "A tool writes this key for this object alone.",
@@ -39,7 +39,7 @@ impl Internal {
     }
 }
 
-/// Whether something that somebody wrote under this key stays where it is.
+/// Whether a key isn't propagated from the object on which it was written.
 pub fn internal(config: &Config, sort: Sort, place: Place, key: &str) -> Option<Internal> {
     let built_in = match key.split_once('/') {
         None => matches!(key, "pod-template-hash" | "controller-revision-hash").then_some(Internal::Controller),
@@ -48,23 +48,24 @@ pub fn internal(config: &Config, sort: Sort, place: Place, key: &str) -> Option<
     built_in.or_else(|| configured(config, key))
 }
 
-/// The same for annotations that OME's documentation makes settings of an InferenceService. As labels they say what something is.
+/// The same for annotations that are settings of an InferenceService in OME's documentation. As labels, they describe the object.
 pub fn internal_to_ome(sort: Sort, key: &str) -> Option<Internal> {
     let (domain, _) = key.split_once('/')?;
     let setting = ["model.ome.io", "monitoring.ome.io", "performance.ome.io", "security.ome.io", "storage.ome.io"].contains(&domain);
     (setting && sort == Sort::Annotation).then_some(Internal::Setting)
 }
 
-/// The same for what somebody wrote for pods alone, and meant so: only what would break their workload stays where it is.
+/// The same for keys that were written explicitly for pods. Only keys that would break the workload, and configured ones, aren't
+/// propagated.
 pub fn internal_to_pods(config: &Config, sort: Sort, key: &str) -> Option<Internal> {
     let selects = matches!(key, "pod-template-hash" | "controller-revision-hash") || key.starts_with("leaderworkerset.sigs.k8s.io/");
     (selects && sort == Sort::Label).then_some(Internal::Controller).or_else(|| configured(config, key))
 }
 
-/// The same for what the host alone may say of an LLMInferenceService.
+/// The same for keys of an LLMInferenceService that only the host may set.
 pub fn internal_to_kserve(sort: Sort, key: &str) -> Option<Internal> {
     match (sort, key) {
-        // A pool selects pods by these, and must not find those that take no requests.
+        // A pool selects pods by these labels, and must not select pods that serve no requests.
         (Sort::Label, "kserve.io/component" | "llm-d.ai/role") => Some(Internal::Belonging),
         (Sort::Annotation, "serving.kserve.io/model-based-routing-enabled") => Some(Internal::Setting),
         _ => None,
@@ -82,7 +83,7 @@ fn of_domain(sort: Sort, place: Place, domain: &str, name: &str) -> Option<Inter
             Some(Internal::Tool)
         }
         "deployment.kubernetes.io" | "statefulset.kubernetes.io" => Some(Internal::Controller),
-        // Its controller selects pods by these labels. As annotations they are settings, such as exclusive-topology.
+        // Its controller selects pods by these labels. As annotations, they are settings, such as exclusive-topology.
         "leaderworkerset.sigs.k8s.io" => (of_pods && sort == Sort::Label).then_some(Internal::Controller),
         "pointsman.dev" => Some(Internal::Setting),
         "autoscaling.ome.io" | "autoscaling.knative.dev" => (sort == Sort::Annotation).then_some(Internal::Setting),

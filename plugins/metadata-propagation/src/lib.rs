@@ -1,6 +1,6 @@
-//! The default policy at metadata-propagation: which labels and annotations reach what is made for a service.
+//! The default policy at metadata-propagation: which labels and annotations are propagated to the objects of a service.
 //!
-//! The rules depend on the subject's kind. A kind without rules keeps the host's frame, and nothing is carried.
+//! The rules depend on the subject's kind. For a kind without rules, the host's frame stays unchanged and nothing is propagated.
 
 pub mod config;
 pub mod inference_service;
@@ -22,7 +22,7 @@ use pointsman_plugin::{
     reason,
 };
 
-/// Says what the target gets.
+/// Returns the labels and annotations of the target.
 #[allow(clippy::unnecessary_wraps, reason = "it has the form that all policies have")]
 pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
     let rules = match (request.subject.group.as_str(), request.subject.kind.as_str()) {

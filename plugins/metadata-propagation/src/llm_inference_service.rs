@@ -13,14 +13,14 @@ use pointsman_plugin::{
 };
 use std::collections::BTreeSet;
 
-/// Says what an object of the service, or its pods, get.
+/// Returns the labels and annotations of a service's object, or of its pods.
 pub fn propagate(config: &Config, request: Request) -> Answer {
     let Request { target, layers, labels, annotations, .. } = request;
-    // The host's own wins over everybody's anyway.
+    // The host's own keys take precedence anyway.
     let framed: BTreeSet<String> = labels.iter().map(|label| label.key.clone()).collect();
     let mut offers = Offers::of_frame(labels, annotations, target.place);
     for layer in layers {
-        // What has no say in a target has nothing to lose there either.
+        // A layer that doesn't apply to a target isn't reported as dropped either.
         let Some(strength) = strength(&layer.name, &target) else { continue };
         let source = Source { config, target: &target, strength, of_namespace: &[] };
         source.offer(layer, &mut offers, |sort, key| {
@@ -31,14 +31,14 @@ pub fn propagate(config: &Config, request: Request) -> Answer {
     offers.settle()
 }
 
-/// How strong a layer is, if it has a say in the target.
+/// The precedence of a layer, if it applies to the target.
 fn strength(layer: &str, target: &Target) -> Option<Strength> {
     let part = part(target).filter(|_| is_workload(target));
     let of_model = matches!(part, Some(Role::Main | Role::Prefill));
     let (has_a_say, strength) = match layer {
         "namespace" => (true, Strength::Namespace),
         "subject" => (of_model, Strength::Subject),
-        // The main workload's, and the base of the prefill's.
+        // For the main workload, and as the base of the prefill workload.
         "spec" => (of_model, Strength::Spec),
         "prefill" => (part == Some(Role::Prefill), Strength::Component),
         "scheduler" => (part == Some(Role::Scheduler), Strength::Component),
@@ -47,12 +47,12 @@ fn strength(layer: &str, target: &Target) -> Option<Strength> {
     has_a_say.then_some(strength)
 }
 
-/// Whether it is pods, or what makes them.
+/// Whether the target is pods, or a workload.
 fn is_workload(target: &Target) -> bool {
     target.place == Place::PodTemplate || matches!(target.kind.as_str(), "Deployment" | "LeaderWorkerSet")
 }
 
-/// Why the target doesn't get it from this layer.
+/// Why the target doesn't get the key from this layer.
 fn bar(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
     if let Some(unfit) = source.unfit(key) {
         return Some(unfit);

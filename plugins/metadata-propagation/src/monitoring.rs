@@ -1,4 +1,4 @@
-//! Where Prometheus finds a pod's metrics, by the annotations that it knows.
+//! The location of a pod's metrics, as Prometheus' own annotations.
 
 use crate::{
     config::{Config, any_matches},
@@ -9,14 +9,15 @@ use pointsman_plugin::{
     metadata_propagation::{Layer, Place, Target},
 };
 
-/// What a service says, and what Prometheus reads.
+/// The annotations of a service, and those that Prometheus reads.
 const KEYS: [(&str, &str); 3] = [
     ("monitoring.ome.io/scrape", "prometheus.io/scrape"),
     ("monitoring.ome.io/port", "prometheus.io/port"),
     ("monitoring.ome.io/path", "prometheus.io/path"),
 ];
 
-/// Offers pods what the component says of it, else the service, each by itself. Any layer's own annotation for Prometheus is stronger.
+/// Offers each annotation to pods: from the component, otherwise from the service. An explicit annotation for Prometheus in any layer takes
+/// precedence.
 pub fn offer(config: &Config, target: &Target, layers: &[Layer], offers: &mut Offers) {
     if target.place == Place::Object {
         return;
@@ -30,7 +31,7 @@ pub fn offer(config: &Config, target: &Target, layers: &[Layer], offers: &mut Of
             let strength = Strength::Fallback;
             offers.annotations.push(Offer { strength, ..Offer::of_policy(of_prometheus, value, layer) });
         }
-        // Where nobody is to look, there is no place to look at.
+        // Without scraping, port and path are irrelevant.
         if value == "false" && of_prometheus == "prometheus.io/scrape" {
             return;
         }

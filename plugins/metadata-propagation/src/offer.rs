@@ -1,4 +1,4 @@
-//! What is offered for each key, and which offer the target gets.
+//! The offers for each key, and the choice among them.
 
 use crate::words::valid_label_value;
 use pointsman_plugin::{
@@ -8,10 +8,10 @@ use pointsman_plugin::{
 };
 use std::{borrow::Cow, cmp::Reverse};
 
-/// How strong an offer is, the weakest first.
+/// The precedence of an offer, lowest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Strength {
-    /// What the policy gives where nobody else does.
+    /// The policy's value if there is no other.
     Fallback,
     /// A layer that the rules don't know.
     Unknown,
@@ -21,45 +21,45 @@ pub enum Strength {
     Runtime,
     /// The subject.
     Subject,
-    /// What the subject's spec gives for pods.
+    /// The metadata for pods in the subject's spec.
     Spec,
     /// The subject's component, prefill workload or scheduler.
     Component,
-    /// What the host knows, and what the policy makes of it.
+    /// The host's facts, and the values that the policy derives from them.
     Facts,
     /// The host's frame.
     Host,
 }
 
-/// A label or annotation that somebody gives.
+/// A label or annotation from one source.
 #[derive(Clone, Debug)]
 pub struct Offer {
     /// Its key.
     pub key: Cow<'static, str>,
-    /// Its value, as it was written.
+    /// Its value as written.
     pub value: String,
     /// The layer that it comes from.
     pub layer: Cow<'static, str>,
-    /// How strong it is.
+    /// Its precedence.
     pub strength: Strength,
-    /// Why the target doesn't get it, even where nobody else gives it.
+    /// Why the target doesn't get it, even if there is no other offer for the key.
     pub barred: Option<Reason>,
 }
 
 impl Offer {
-    /// What the host's frame has.
+    /// An entry of the host's frame.
     pub fn of_frame(placed: Placed) -> Self {
         let Placed { key, value, layer } = placed;
         Self { key: key.into(), value, layer: layer.into(), strength: Strength::Host, barred: None }
     }
 
-    /// What the policy itself gives.
+    /// A value from the policy itself.
     pub fn of_policy(key: &'static str, value: impl Into<String>, layer: &'static str) -> Self {
         Self { key: key.into(), value: value.into(), layer: layer.into(), strength: Strength::Facts, barred: None }
     }
 }
 
-/// All that is offered to one target.
+/// All offers to one target.
 #[derive(Clone, Debug)]
 pub struct Offers {
     /// Its labels.
@@ -69,7 +69,7 @@ pub struct Offers {
 }
 
 impl Offers {
-    /// The host's frame, and what every object gets unless somebody says otherwise.
+    /// The host's frame, and the values that every object gets by default.
     pub fn of_frame(labels: Vec<Placed>, annotations: Vec<Placed>, place: Place) -> Self {
         let offers = |placed: Vec<Placed>| placed.into_iter().map(Offer::of_frame).collect();
         let mut offers = Self { labels: offers(labels), annotations: offers(annotations) };
@@ -80,7 +80,7 @@ impl Offers {
         offers
     }
 
-    /// What the target gets of it.
+    /// The labels and annotations that the target gets.
     pub fn settle(self) -> Answer {
         let mut answer = Answer::default();
         settle(&mut answer, Sort::Label, self.labels);
@@ -89,8 +89,8 @@ impl Offers {
     }
 }
 
-/// Gives each key to the strongest of its offers, in the order of the keys, and tells what happened to the others. Of equally strong
-/// ones the last wins.
+/// Selects for each key the offer with the highest precedence, in the order of the keys, and records the reasons for the others. Among
+/// equal offers, the last is selected.
 fn settle(answer: &mut Answer, sort: Sort, mut offers: Vec<Offer>) {
     offers.reverse();
     offers.sort_by(|one, other| order(one).cmp(&order(other)));
@@ -121,7 +121,7 @@ fn order(offer: &Offer) -> (&str, bool, Reverse<Strength>) {
     (&offer.key, offer.barred.is_some(), Reverse(offer.strength))
 }
 
-/// The offer as the target gets it. What the frame has is the host's own matter.
+/// The offer in its valid form. An entry of the frame stays unchanged: the host is responsible for it.
 fn place(answer: &mut Answer, sort: Sort, offer: Offer) -> Placed {
     let Offer { key, mut value, layer, strength, .. } = offer;
     if sort == Sort::Label
@@ -150,7 +150,7 @@ fn tell(answer: &mut Answer, told_before: usize, sort: Sort, loser: Offer, winne
     }
     let reason = match (winner, barred) {
         (Some((Strength::Host, _)), _) => reason("HostsOwn", "The host sets this key itself, with another value."),
-        // Where the host knows the value, that is why nobody else's is there, whatever else bars it.
+        // If the host's facts have the value, that is the reason why no other is used, even if the offer is also barred.
         (winner, Some(barred)) if winner.is_none_or(|(strength, _)| strength != Strength::Facts) => barred,
         (Some((_, winner)), _) => reason("Overridden", format!("The stronger layer {} sets this key to another value.", winner.layer)),
         (None, _) => return,

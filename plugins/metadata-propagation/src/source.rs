@@ -1,4 +1,4 @@
-//! A layer, seen from the target.
+//! A layer in relation to the target.
 
 use crate::{
     config::{Config, any_matches},
@@ -11,28 +11,28 @@ use pointsman_plugin::{
     reason,
 };
 
-/// A layer, seen from the target.
+/// A layer in relation to the target.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// What is configured.
+    /// The configuration.
     pub config: &'a Config,
-    /// What its labels and annotations are for.
+    /// The object that gets the labels and annotations.
     pub target: &'a Target,
-    /// How strong it is there.
+    /// The layer's precedence for it.
     pub strength: Strength,
-    /// How labels of the namespace begin that are carried even if nobody configures it.
+    /// Prefixes of the namespace's labels that are propagated even without configuration.
     pub of_namespace: &'static [&'static str],
 }
 
 impl Source<'_> {
-    /// Offers what the layer has. `bar` says why the target doesn't get a key from it.
+    /// Offers the layer's entries. `bar` returns the reason why the target doesn't get a key from it.
     pub fn offer(&self, layer: Layer, offers: &mut Offers, bar: impl Fn(Sort, &str) -> Option<Reason>) {
         let Layer { name, labels, annotations } = layer;
         for (sort, entries, offers) in [(Sort::Label, labels, &mut offers.labels), (Sort::Annotation, annotations, &mut offers.annotations)]
         {
             offers.reserve(entries.len());
             for Entry { key, value } in entries {
-                // A namespace has labels for many purposes. Those that nobody asked for aren't worth telling.
+                // A namespace has labels for many purposes. Those that aren't requested needn't be reported.
                 if self.strength == Strength::Namespace && !self.is_asked_for(sort, &key) {
                     continue;
                 }
@@ -42,13 +42,13 @@ impl Source<'_> {
         }
     }
 
-    /// Whether something that the namespace has is carried.
+    /// Whether an entry of the namespace is propagated.
     fn is_asked_for(&self, sort: Sort, key: &str) -> bool {
         let by_default = sort == Sort::Label && self.of_namespace.iter().any(|beginning| key.starts_with(beginning));
         by_default || any_matches(&self.config.namespace_labels, key)
     }
 
-    /// Why no kind's rules can carry it.
+    /// Why an entry can't be propagated for any kind.
     pub fn unfit(&self, key: &str) -> Option<Reason> {
         if self.strength == Strength::Unknown {
             return Some(reason("UnknownLayer", "This policy has no rules for this layer."));
@@ -57,7 +57,7 @@ impl Source<'_> {
     }
 }
 
-/// Which part of the subject the target belongs to: a leader and a worker to what their group is.
+/// The part of the subject to which the target belongs. For a leader or a worker, it is the role of its group.
 pub fn part(target: &Target) -> Option<Role> {
     match target.role? {
         Role::Leader | Role::Worker => target.group_role,

@@ -13,13 +13,13 @@ use pointsman_plugin::{
     reason,
 };
 
-/// What tells which hardware there is, as for services.
+/// The labels that describe the hardware, as for services.
 const OF_NAMESPACE: &[&str] = &["infrastructure.ome.io/"];
 
-/// What Kueue reads on a Job. On pods it would mean that each of them queues by itself.
+/// Kueue reads it on a Job. On pods, it would queue each of them separately.
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// Says what an object of the job, or its pods, get.
+/// Returns the labels and annotations of a job's object, or of its pods.
 pub fn propagate(config: &Config, request: Request) -> Answer {
     let Request { target, layers, labels, annotations, .. } = request;
     let mut offers = Offers::of_frame(labels, annotations, target.place);
@@ -45,7 +45,7 @@ fn strength(layer: &str) -> Strength {
     }
 }
 
-/// Why the target doesn't get it from this layer.
+/// Why the target doesn't get the key from this layer.
 fn bar(source: &Source<'_>, sort: Sort, key: &str) -> Option<Reason> {
     let of_pods = source.target.place == Place::PodTemplate;
     if source.strength == Strength::Facts {

@@ -1,4 +1,4 @@
-//! The labels and annotations that OME's own controller sets, for selectors and dashboards that were made for it.
+//! The labels and annotations that OME's own controller sets, for existing selectors and dashboards.
 
 use crate::{
     offer::{Offer, Offers},
@@ -6,7 +6,7 @@ use crate::{
 };
 use pointsman_plugin::{Entry, Role, lookup, metadata_propagation::Target};
 
-/// The one that the facts have under its own key.
+/// The key that is the same in the facts.
 pub const FINE_TUNED: &str = "fine-tuned-serving";
 
 const LABELS: [(&str, &[&str]); 5] = [
@@ -24,10 +24,10 @@ const ANNOTATIONS: [(&str, &[&str]); 4] = [
     ("ome.io/serving-runtime", &["serving.ome.io/runtime"]),
 ];
 
-/// The first of these that is known.
+/// The first of these facts that exists is used.
 const MODEL: &[&str] = &["serving.ome.io/model", "model.ome.io/name"];
 
-/// Offers those whose facts are known; all but one are for what has a role.
+/// Offers the entries whose facts exist. All except one are only for targets with a role.
 pub fn offer(target: &Target, facts: &[Entry], offers: &mut Offers) {
     if let Some(name) = lookup(facts, "serving.ome.io/inferenceservice") {
         offers.labels.push(Offer::of_policy("ome.io/inferenceservice", name, "facts"));
@@ -36,7 +36,7 @@ pub fn offer(target: &Target, facts: &[Entry], offers: &mut Offers) {
         return;
     }
     if let Some(component) = component(target) {
-        // No fact tells it but the target.
+        // It is derived from the target, not from a fact.
         offers.labels.push(Offer::of_policy("component", component, "plugin"));
     }
     let known = |(key, facts_names): (&'static str, &[&str])| {

@@ -1,25 +1,25 @@
-//! What Kubernetes takes for the key of a label or annotation, and for the value of a label.
+//! Kubernetes' rules for keys of labels and annotations, and for values of labels.
 
 use std::{borrow::Cow, fmt::Write as _};
 
-/// Bytes of a label's value, and of what follows the / of a key.
+/// The maximum length of a label's value, and of the name in a key, in bytes.
 const MAX_LABEL_VALUE: usize = 63;
 
-/// What is added to a value that was changed: `-` and eight digits.
+/// The length of the suffix of a changed value: `-` and eight digits.
 const SUFFIX: usize = 9;
 
-/// The value, or one that Kubernetes takes in its place.
+/// The value, or a replacement that Kubernetes accepts.
 ///
-/// A value of more than 63 bytes, with characters other than ASCII letters, ASCII digits, `-`, `_` and `.`, or without a letter or
-/// digit at both ends, is changed so:
+/// A value is changed if it has more than 63 bytes, or characters other than ASCII letters, ASCII digits, `-`, `_` and `.`, or if it
+/// doesn't start and end with a letter or digit:
 ///
 /// 1. Each character that isn't allowed becomes a `-`.
-/// 2. What isn't a letter or digit is trimmed at both ends.
-/// 3. It is cut to 54 bytes, and its end is trimmed again.
-/// 4. `-` and eight hexadecimal digits in lower case follow: FNV-1a of 64 bits over the raw value's UTF-8, the upper half xor the lower.
-///    If nothing is left by the third step, these digits are the value.
+/// 2. Characters that aren't letters or digits are trimmed at both ends.
+/// 3. The value is cut to 54 bytes, and its end is trimmed again.
+/// 4. `-` and eight lower-case hexadecimal digits are appended: the 64-bit FNV-1a hash of the raw value's UTF-8, its upper half xor its
+///    lower half. If the third step leaves nothing, these digits are the value.
 ///
-/// So equal values stay equal, and different ones differ by their hash. An empty value is fine as it is.
+/// Equal values therefore stay equal, and different ones differ in their hash. An empty value stays unchanged.
 ///
 /// ```
 /// use pointsman_metadata_propagation::valid_label_value;
@@ -32,7 +32,7 @@ pub fn valid_label_value(raw: &str) -> Cow<'_, str> {
     }
     let allowed = |c: char| if is_inner(c) { c } else { '-' };
     let outer = |c: char| c.is_ascii_alphanumeric();
-    // From here on a character is a byte.
+    // From here on, each character is one byte.
     let replaced: String = raw.chars().map(allowed).collect();
     let trimmed = replaced.trim_matches(|c| !outer(c));
     let cut = trimmed.get(..MAX_LABEL_VALUE - SUFFIX).unwrap_or(trimmed).trim_end_matches(|c| !outer(c));
@@ -43,17 +43,17 @@ pub fn valid_label_value(raw: &str) -> Cow<'_, str> {
         valid.push('-');
     }
     let hash = fnv_1a(raw.as_bytes());
-    // Writing to a text can't fail.
+    // Writing to a string never fails.
     let _ = write!(valid, "{:08x}", (hash >> 32) ^ (hash & 0xffff_ffff));
     Cow::Owned(valid)
 }
 
-/// The hash of Fowler, Noll and Vo in its form 1a: small, and the same everywhere for ever.
+/// The FNV-1a hash. It is short, and will never change.
 fn fnv_1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// Whether Kubernetes takes it for a key.
+/// Whether Kubernetes accepts the text as a key.
 pub fn is_key(key: &str) -> bool {
     match key.split_once('/') {
         Some((domain, name)) => is_domain(domain) && is_word(name),
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_hash_is_the_one_that_everybody_knows() {
-        // From the test vectors that its authors give.
+        // From the authors' test vectors.
         assert_eq!(fnv_1a(b""), 0xcbf2_9ce4_8422_2325);
         assert_eq!(fnv_1a(b"a"), 0xaf63_dc4c_8601_ec8c);
         assert_eq!(fnv_1a(b"foobar"), 0x8594_4171_f739_67e8);

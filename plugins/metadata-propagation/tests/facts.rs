@@ -1,4 +1,4 @@
-//! What the host knows, and upstream's own keys.
+//! The host's facts, and upstream's keys.
 
 mod asking;
 
@@ -111,7 +111,7 @@ fn an_object_is_managed_by_pointsman_unless_a_layer_says_otherwise() {
     assert_eq!(label(&other(Object, "subject"), key), "Helm (subject)");
     assert_eq!(other(Object, "subject").dropped, []);
     assert_eq!(label(&other(PodTemplate, "subject"), key), "Helm (subject)");
-    // The runtime's doesn't reach the object.
+    // The runtime's value isn't propagated to the object.
     assert_eq!(label(&other(Object, "runtime"), key), "pointsman (plugin)");
     assert_eq!(dropped(&other(Object, "runtime")), [format!("runtime {key} PodsOnly")]);
 }

@@ -1,4 +1,4 @@
-//! Keys that never travel, whoever gives them.
+//! Keys that are never propagated, regardless of their source.
 #![allow(clippy::panic)]
 
 mod asking;
@@ -10,7 +10,7 @@ use pointsman_plugin::{
     metadata_propagation::{Place, Sort},
 };
 
-/// Whether the subject's label and annotation of that key reach an object and pods.
+/// Whether the subject's label and annotation with that key are propagated to an object and to pods.
 fn travels(config: &Config, key: &str) -> [bool; 4] {
     let ask = |place: Place, sort: Sort| {
         let pair = [(key, "1")];

@@ -1,4 +1,4 @@
-//! Which layer reaches what, and which of several wins.
+//! The layers that are propagated to each target, and their precedence.
 
 mod asking;
 

@@ -1,4 +1,4 @@
-//! KServe's LLMInferenceService: what its documentation says, row by row and example by example.
+//! KServe's LLMInferenceService: all rows and examples of its documentation.
 
 mod asking;
 
@@ -14,7 +14,7 @@ fn workloads(role: Role) -> [Ask; 2] {
     ["Deployment", "LeaderWorkerSet"].map(|kind| Ask::new(Object, Some(role), None).llm(kind))
 }
 
-/// The pods of a workload: a Deployment's, leaders and workers.
+/// The pods of a workload: those of a Deployment, leaders and workers.
 fn pods(role: Role) -> [Ask; 3] {
     let of_group = |place| Ask::new(PodTemplate, Some(place), Some(role)).llm("LeaderWorkerSet");
     [Ask::new(PodTemplate, Some(role), None).llm("Deployment"), of_group(Role::Leader), of_group(Role::Worker)]
@@ -24,7 +24,7 @@ fn scheduler(place: Place) -> Ask {
     Ask::new(place, Some(Role::Scheduler), None).llm("Deployment")
 }
 
-/// Objects that get nothing of the service's, of each part and of the whole.
+/// Objects that get none of the service's metadata: of each part, and of the whole service.
 fn others() -> Vec<Ask> {
     let of_roles = [Role::Main, Role::Prefill, Role::Scheduler].map(|role| ("Service", Some(role)));
     let others = [("HorizontalPodAutoscaler", Some(Role::Main)), ("InferencePool", Some(Role::Scheduler)), ("HTTPRoute", None)];
@@ -38,7 +38,7 @@ fn everything() -> Vec<Ask> {
     of_models.chain([scheduler(PodTemplate)]).chain(others()).collect()
 }
 
-/// What these all get, without what tells who manages an object.
+/// Checks the metadata of all these targets, without the labels that identify an object's manager.
 fn get(asks: impl IntoIterator<Item = Ask>, service: impl Fn(Ask) -> Ask, labels: &[&str], annotations: &[&str]) {
     for ask in asks {
         let target = ask.0.target.clone();
@@ -151,7 +151,7 @@ fn the_example_of_labels_for_each_component() {
 fn on_pods_the_specs_win_over_the_metadata_and_the_prefills_over_both() {
     let key = "kueue.x-k8s.io/queue-name";
     let pair = |value| [(key, value)];
-    // The order is the policy's and not the request's.
+    // The policy determines the order, not the request.
     let service = |ask: Ask| {
         ask.layer("prefill", &pair("of-prefill"), &pair("of-prefill")).layer("spec", &pair("of-spec"), &pair("of-spec")).layer(
             "subject",

@@ -1,4 +1,4 @@
-//! An LLMInferenceService's targets get what its documentation says, whatever is written where.
+//! An LLMInferenceService's targets get the metadata that its documentation specifies, for any input.
 
 mod asking;
 mod oracle;
@@ -16,7 +16,7 @@ use proptest::{
     sample::select,
 };
 
-/// What selectors use.
+/// The keys of selectors.
 const FRAME: [&str; 6] = [
     "app.kubernetes.io/component",
     "app.kubernetes.io/name",
@@ -51,7 +51,7 @@ const OTHERS: [&str; 22] = [
     "team",
 ];
 
-/// A target as the host asks for it and as the oracle names it, with the layers that have a say in it.
+/// A target in the form of the host and of the oracle, with the layers that apply to it.
 type TestRequest = (&'static str, Option<Role>, Option<Role>, Place, Target, &'static [&'static str]);
 
 const TARGETS: [TestRequest; 21] = {
@@ -109,7 +109,7 @@ fn service() -> impl Strategy<Value = Service> {
     })
 }
 
-/// The labels of the host and the metadata of a template.
+/// The labels of the host, and the metadata of a template.
 fn frame() -> impl Strategy<Value = (Vec<Placed>, Metadata)> {
     let of_host = vec(select(vec!["1", "2"]), FRAME.len())
         .prop_map(|values| FRAME.iter().zip(values).map(|(key, value)| asking::placed(key, value, "host")).collect());
@@ -130,7 +130,7 @@ fn layers(namespace: &Pairs, service: &Service) -> Vec<Layer> {
     layers
 }
 
-/// What a target gets with its frame, which wins.
+/// The metadata of a target including its frame, which takes precedence.
 fn framed(mut received: Metadata, labels: &[Placed], annotations: &[Placed], place: Place) -> Metadata {
     let pairs = |placed: &[Placed]| placed.iter().map(|placed| (placed.key.clone(), placed.value.clone())).collect::<Vec<_>>();
     received.labels.extend(pairs(labels));
@@ -172,7 +172,7 @@ proptest! {
             prop_assert_eq!(&got, &expected, "{} {:?} {:?}", kind, role, place);
             prop_assert_eq!(answer.reasons, []);
 
-            // What a layer with a say has is placed or told, and nobody hears of the others.
+            // An entry of a layer that applies is either placed or reported. Entries of other layers aren't reported.
             for Layer { name, labels, annotations } in &layers {
                 let has_a_say = with_a_say.contains(&name.as_str());
                 prop_assert!(has_a_say || answer.dropped.iter().all(|dropped| &dropped.layer != name), "{} {:?}", name, answer.dropped);

@@ -1,4 +1,4 @@
-//! Where Prometheus finds a pod's metrics.
+//! The location of a pod's metrics for Prometheus.
 
 mod asking;
 

@@ -1,4 +1,4 @@
-//! What holds whatever is asked.
+//! Properties that hold for every question.
 
 mod asking;
 
@@ -11,10 +11,10 @@ use pointsman_plugin::{
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use std::collections::BTreeMap;
 
-/// What the host's frame may have.
+/// Possible keys of the host's frame.
 const FRAME: [&str; 4] = ["serving.ome.io/component", "serving.ome.io/inferenceservice", "serving.ome.io/revision", "team"];
 
-/// Keys that never travel as labels and annotations alike.
+/// Keys that are propagated neither as labels nor as annotations.
 const INTERNAL: [&str; 8] = [
     "kubectl.kubernetes.io/x",
     "policy.pointsman.dev/x",
@@ -108,7 +108,7 @@ fn ask(config: &Config, request: &Request) -> Answer {
     Ask(request.clone()).with(config)
 }
 
-/// Each label and annotation of the layers, with its layer's name.
+/// Each label and annotation of the layers, with the layer's name.
 fn given(request: &Request) -> Vec<(Sort, &str, &Entry)> {
     let mut given = Vec::new();
     for layer in &request.layers {
@@ -181,7 +181,7 @@ proptest! {
         let given = given(&request);
         for (sort, placed) in [(Sort::Label, &answer.labels), (Sort::Annotation, &answer.annotations)] {
             for Placed { key, value, layer } in placed.iter().filter(|placed| !["host", "plugin", "facts"].contains(&placed.layer.as_str())) {
-                // What is said of monitoring is told under Prometheus' own keys.
+                // Annotations about monitoring are reported under Prometheus' own keys.
                 let monitored = key.replacen("prometheus.io", "monitoring.ome.io", 1);
                 let from = |&(its_sort, name, entry): &(Sort, &str, &Entry)| {
                     let raw = if sort == Sort::Label { valid_label_value(&entry.value) } else { entry.value.as_str().into() };

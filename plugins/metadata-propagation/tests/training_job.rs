@@ -1,4 +1,4 @@
-//! What reaches the objects of a TrainingJob.
+//! The metadata of a TrainingJob's objects.
 
 mod asking;
 

@@ -1,4 +1,4 @@
-//! Labels' values that Kubernetes would refuse, and the configuration's.
+//! Label values that Kubernetes would reject, and configured values.
 
 mod asking;
 

@@ -1,4 +1,4 @@
-//! Whether a model is of a kind that a runtime supports.
+//! Whether a runtime supports a model's kind.
 
 use crate::version::{Incompatible, compatible};
 use pointsman_plugin::{
@@ -6,7 +6,7 @@ use pointsman_plugin::{
     runtime_selection::{Comparison, Model, Supported, SupportedModel, Versioned},
 };
 
-/// What doesn't match, in the order in which it is looked at: the later, the closer the two are.
+/// The first mismatch in the order of the checks: the later it is, the closer the two are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mismatch {
     /// The implementation.
@@ -49,7 +49,7 @@ impl Mismatch {
     }
 }
 
-/// The entries that match the model, or why the one that comes closest doesn't.
+/// The entries that match the model, or the reason why the closest one doesn't.
 pub fn matching<'a>(model: &Model, entries: &'a [SupportedModel]) -> Result<Vec<&'a SupportedModel>, Reason> {
     let mut matching = Vec::new();
     let mut closest: Option<(Mismatch, &SupportedModel)> = None;
@@ -74,7 +74,7 @@ pub fn matching<'a>(model: &Model, entries: &'a [SupportedModel]) -> Result<Vec<
     Err(reason(mismatch.code(), message))
 }
 
-/// Whether the model is of that kind, or the first thing that differs.
+/// Compares the model with an entry. Returns the first mismatch.
 pub fn compare(model: &Model, entry: &SupportedModel) -> Result<(), Mismatch> {
     if entry.architecture != model.architecture {
         return Err(Mismatch::Architecture);

@@ -1,7 +1,7 @@
-//! The default policy at runtime-selection: which runtimes can serve a model, and how well.
+//! The default policy at runtime-selection: which runtimes can serve a model, and how suitable they are.
 //!
-//! It chooses as OME does. Where OME errs, it doesn't: only what matches the model counts for a runtime's score, a size range may lack
-//! an end, and a size that can't be read is told instead of taken for 0.
+//! It selects as OME does, but without OME's errors: only entries that match the model affect a runtime's score, a size range may have only
+//! one end, and an unreadable size is reported instead of being treated as 0.
 
 pub mod kind;
 pub mod score;
@@ -16,13 +16,13 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use size::{Fit, Size};
 
-/// What can be configured.
+/// The configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
-    /// How much a matching format counts where the runtime doesn't say.
+    /// The weight of a matching format if the runtime sets none.
     pub format_weight: u32,
-    /// How much a matching framework counts where the runtime doesn't say.
+    /// The weight of a matching framework if the runtime sets none.
     pub framework_weight: u32,
 }
 

@@ -1,4 +1,4 @@
-//! How well a runtime suits a model.
+//! How suitable a runtime is for a model.
 
 use crate::Config;
 use pointsman_plugin::{
@@ -6,17 +6,17 @@ use pointsman_plugin::{
     runtime_selection::{Supported, SupportedModel},
 };
 
-/// The entry that speaks most for a runtime.
+/// The entry that gives a runtime its score.
 #[derive(Clone, Copy, Debug)]
 pub struct Best<'a> {
-    /// The higher, the better.
+    /// Higher is better.
     pub score: f64,
     entry: &'a SupportedModel,
     format: f64,
     framework: f64,
 }
 
-/// The best among the entries that match the model, unless they are all kept from being chosen; the first of equal ones.
+/// The best of the entries that match the model and don't disable automatic selection; the first of equal ones.
 pub fn best<'a>(config: &Config, matching: &[&'a SupportedModel]) -> Option<Best<'a>> {
     let mut best: Option<Best<'a>> = None;
     for &entry in matching.iter().filter(|entry| entry.auto_select != Some(false)) {
@@ -30,7 +30,7 @@ pub fn best<'a>(config: &Config, matching: &[&'a SupportedModel]) -> Option<Best
     best
 }
 
-/// What the score is made of.
+/// The parts of the score.
 fn composition(best: &Best<'_>) -> String {
     let Best { score, entry, format, framework } = best;
     let format = entry.format.as_ref().map_or_else(String::new, |supported| format!("{format} for the format {}", supported.name));
@@ -39,12 +39,12 @@ fn composition(best: &Best<'_>) -> String {
     format!("Score {score}: ({format}{framework}) x priority {}.", priority(entry))
 }
 
-/// The reason that goes with a runtime that can be chosen.
+/// The reason for a runtime that can be selected.
 pub fn reason_for_score(best: Option<&Best<'_>>) -> Reason {
     reason("Score", best.map_or_else(|| "Score 0: all matching supportedModelFormats have autoSelect: false.".to_owned(), composition))
 }
 
-/// Why the score isn't enough to be chosen without being named.
+/// Why the score isn't sufficient for automatic selection.
 pub fn lacking(best: Option<&Best<'_>>) -> String {
     match best {
         None => "All matching supportedModelFormats have autoSelect: false, so spec.runtime must name the runtime.".to_owned(),
@@ -52,7 +52,7 @@ pub fn lacking(best: Option<&Best<'_>>) -> String {
     }
 }
 
-/// A weight of 0 is what OME writes where none was given.
+/// OME writes 0 if no weight was specified.
 #[allow(clippy::cast_precision_loss, reason = "no weight that anybody writes comes near 2^53, and beyond it rounding is harmless")]
 fn weight(supported: Option<&Supported>, default: u32) -> f64 {
     supported.map_or(0.0, |supported| match supported.weight {

@@ -1,25 +1,25 @@
-//! How many parameters a model has, and whether a runtime takes that many.
+//! The number of a model's parameters, and whether it is within a runtime's range.
 
 use pointsman_plugin::{Reason, reason};
 
-/// A size as it is written, and as a number of parameters if it can be read.
+/// A size as written, and its number of parameters if it is readable.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Size<'a> {
     text: &'a str,
     parameters: Option<f64>,
 }
 
-/// A model within a runtime's range.
+/// The result for a model within a runtime's range.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fit {
-    /// How far the ends of the range are from the model, together: a tight range is a better one.
+    /// The sum of the distances between the model and both ends of the range. A tight range is better.
     pub distance: f64,
-    /// What the distance is made of, where there is a range and a size.
+    /// The parts of the distance, if there are a range and a size.
     pub reason: Option<Reason>,
 }
 
 impl<'a> Size<'a> {
-    /// Reads a size.
+    /// Parses a size.
     pub fn parse(text: &'a str) -> Self {
         Self { text, parameters: parameters(text) }
     }
@@ -33,8 +33,8 @@ impl<'a> Size<'a> {
     }
 }
 
-/// The number of parameters that is written as a number, alone or with the suffix T, B or M. The number may be any that upstream's parser of
-/// floating-point numbers takes, but for those that are no sizes: negative ones, hexadecimal ones, infinity.
+/// The number of parameters, from a number with or without the suffix T, B or M. The number may have any form that upstream's
+/// floating-point parser accepts, except those that can't be sizes: negative and hexadecimal numbers, and infinity.
 pub fn parameters(text: &str) -> Option<f64> {
     let (number, scale) = match text.as_bytes().last()? {
         b'T' => (&text[..text.len() - 1], 12),
@@ -49,11 +49,11 @@ pub fn parameters(text: &str) -> Option<f64> {
     if !digits.strip_prefix('+').unwrap_or(digits).bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return None;
     }
-    // Read as one number: 7.1 times a billion isn't always the float that 7100 times a million is.
+    // Parsed as one number: 7.1 times a billion isn't always the same float as 7100 times a million.
     format!("{digits}e{}", i32::from(exponent) + scale).parse().ok().filter(|parameters: &f64| parameters.is_finite())
 }
 
-/// Whether the model is within the range, ends included; where it or the range isn't told, it is.
+/// Whether the model is within the range, including its ends. It is if the model's size or the range is unspecified.
 pub fn fit(model: Option<&Size<'_>>, smallest: Option<&str>, largest: Option<&str>) -> Result<Fit, Reason> {
     let (Some(model), true) = (model, smallest.is_some() || largest.is_some()) else {
         return Ok(Fit { distance: 0.0, reason: None });

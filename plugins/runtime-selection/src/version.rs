@@ -14,23 +14,23 @@ pub struct Version<'a> {
     build: Option<&'a str>,
 }
 
-/// Why two versions don't go together.
+/// Why two versions are incompatible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incompatible {
-    /// The runtime's can't be read.
+    /// The runtime's version is unreadable.
     RuntimeUnreadable,
-    /// The model's can't be read.
+    /// The model's version is unreadable.
     ModelUnreadable,
     /// One of them is a pre-release, a build or a dev version, and they aren't equal.
     Unofficial,
-    /// They are to be ordered, and have different numbers of parts, or one has a `v`.
+    /// Their order is needed, but they have different numbers of parts, or only one has a `v`.
     Form,
-    /// They can be compared, and it comes out wrong.
+    /// They can be compared, but don't satisfy the comparison.
     Value,
 }
 
 impl<'a> Version<'a> {
-    /// Reads a version; nothing where it has another form.
+    /// Parses a version; none if its form is invalid.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (rest, build) = suffix(text, '+')?;
         let (rest, pre) = suffix(rest, '-')?;
@@ -53,13 +53,13 @@ impl<'a> Version<'a> {
         self.dev.is_some() || self.pre.is_some() || self.build.is_some()
     }
 
-    /// Whether they are the same release, however it is written.
+    /// Whether both are the same release, regardless of their form.
     fn same(&self, other: &Self) -> bool {
         self.numbers == other.numbers && self.dev == other.dev && self.pre == other.pre && self.build == other.build
     }
 }
 
-/// Splits off what follows the mark.
+/// Splits off the text after the mark.
 fn suffix(text: &str, mark: char) -> Option<(&str, Option<&str>)> {
     match text.split_once(mark) {
         None => Some((text, None)),
@@ -78,14 +78,14 @@ fn number(text: &str) -> Option<u64> {
     if digits && !leading_zero { text.parse().ok() } else { None }
 }
 
-/// Whether the version that a runtime names goes with a model's.
+/// Whether the version in a runtime is compatible with a model's.
 pub fn compatible(runtime: &str, comparison: Comparison, model: &str) -> Result<(), Incompatible> {
     let runtime = Version::parse(runtime).ok_or(Incompatible::RuntimeUnreadable)?;
     let model = Version::parse(model).ok_or(Incompatible::ModelUnreadable)?;
     if runtime.unofficial() || model.unofficial() {
         return if runtime.same(&model) { Ok(()) } else { Err(Incompatible::Unofficial) };
     }
-    // Upstream asks for the same form only where it orders them: 1 equals 1.0.0, and v4.43.0 equals 4.43.0.
+    // Upstream requires the same form only if the order is needed: 1 equals 1.0.0, and v4.43.0 equals 4.43.0.
     let ordered = comparison != Comparison::Equal;
     if ordered && (runtime.parts, runtime.prefixed) != (model.parts, model.prefixed) {
         return Err(Incompatible::Form);

@@ -1,4 +1,4 @@
-//! What holds whatever is asked.
+//! Properties that hold for every question.
 
 use pointsman_plugin::runtime_selection::{Candidate, Comparison, Model, Request, Supported, SupportedModel, Verdict, Versioned};
 use pointsman_runtime_selection::{Config, judge, size, version};

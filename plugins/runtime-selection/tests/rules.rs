@@ -1,4 +1,4 @@
-//! Each rule of the order in which runtimes are matched, and the score.
+//! The rules for matching runtimes, in their order, and the score.
 
 use pointsman_plugin::runtime_selection::{Candidate, Comparison, Eligible, Model, Request, Supported, SupportedModel, Verdict};
 use pointsman_runtime_selection::{Config, judge};

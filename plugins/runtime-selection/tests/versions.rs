@@ -1,4 +1,4 @@
-//! Which versions go together.
+//! Compatible and incompatible versions.
 
 use pointsman_plugin::runtime_selection::Comparison::{self, Equal, GreaterThan, GreaterThanOrEqual};
 use pointsman_runtime_selection::{
@@ -17,7 +17,7 @@ fn versions_are_compared() {
         ("1.12", Equal, "1.12", Ok(())),
         ("4.43.0", Equal, "4.43.0", Ok(())),
         ("4.43.0", Equal, "4.43.1", Err(Value)),
-        // The runtime's is the left one.
+        // The runtime's version is on the left.
         ("4.44.0", GreaterThan, "4.43.0", Ok(())),
         ("4.43.0", GreaterThan, "4.43.0", Err(Value)),
         ("4.42.9", GreaterThan, "4.43.0", Err(Value)),
@@ -25,18 +25,18 @@ fn versions_are_compared() {
         ("5.0.0", GreaterThanOrEqual, "4.43.0", Ok(())),
         ("4.42.9", GreaterThanOrEqual, "4.43.0", Err(Value)),
         ("4.10.0", GreaterThan, "4.9.0", Ok(())),
-        // Equal is equal in any form.
+        // The form is irrelevant for equality.
         ("1", Equal, "1.0", Ok(())),
         ("1.0", Equal, "1.0.0", Ok(())),
         ("1", Equal, "1.0.1", Err(Value)),
         ("v1", Equal, "1", Ok(())),
         ("v4.4.4", Equal, "4.4.4", Ok(())),
-        // To be ordered, they need as many parts, and the v on both or on none.
+        // To be ordered, both need the same number of parts, and a v on both or on neither.
         ("1", GreaterThanOrEqual, "1.0", Err(Form)),
         ("v1", GreaterThanOrEqual, "1", Err(Form)),
         ("2", GreaterThan, "v1", Err(Form)),
         ("2", GreaterThan, "1.0.0", Err(Form)),
-        // What is no plain release must be equal, whatever the operator.
+        // Versions that aren't plain releases must be equal, regardless of the operator.
         ("4.43.0.dev0", Equal, "4.43.0.dev0", Ok(())),
         ("4.43.0.dev0", GreaterThan, "4.43.0.dev0", Ok(())),
         ("4.44.0.dev0", GreaterThan, "4.43.0.dev0", Err(Unofficial)),
@@ -45,7 +45,7 @@ fn versions_are_compared() {
         ("5.0.0", GreaterThan, "4.43.0+build", Err(Unofficial)),
         ("4.43.0+a", Equal, "4.43.0+b", Err(Unofficial)),
         ("v4.43.0-rc.1", Equal, "4.43.0-rc.1", Ok(())),
-        // Told from a mere difference, so that somebody mends them.
+        // Distinct from a mere difference, so that the version gets fixed.
         ("latest", Equal, "1", Err(RuntimeUnreadable)),
         ("1", Equal, "latest", Err(ModelUnreadable)),
         ("", Equal, "", Err(RuntimeUnreadable)),

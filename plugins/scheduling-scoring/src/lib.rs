@@ -1,5 +1,5 @@
-//! The default policy at scheduling-scoring. It weighs which models are worth their memory, which node suits a pod, and which endpoint
-//! suits a request.
+//! The default policy at scheduling-scoring. It scores which models get memory, how suitable a node is for a pod, and how suitable an
+//! endpoint is for a request.
 
 mod endpoints;
 mod mean;
@@ -17,16 +17,16 @@ pub use endpoints::{EndpointPick, FEATURES as ENDPOINT_FEATURES};
 pub use memory::{FEATURES, Weights};
 pub use nodes::{FEATURES as NODE_FEATURES, NodePlacement};
 
-/// In the middle between best and worst, so that a policy beside this one can move a candidate either way.
+/// Halfway between best and worst, so that an additional policy can move a candidate in either direction.
 const NEUTRAL: f64 = 0.5;
 
-/// What can be configured.
+/// The configuration.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
-    /// How much each part counts for which model gets memory.
+    /// The weights for memory-admission: which model gets memory.
     memory_admission: Weights,
-    /// How much each part counts for which node a pod gets.
+    /// The weights for node-placement: which node a pod gets.
     node_placement: NodePlacement,
     /// How endpoints are picked.
     endpoint_pick: EndpointPick,
@@ -42,7 +42,7 @@ pub fn score(config: &Config, question: Question, matrix: &Matrix) -> Result<Vec
     })
 }
 
-/// Says what a score is made of.
+/// Explains the parts of a score.
 pub fn explain(config: &Config, question: Question, matrix: &Matrix, row: usize) -> Vec<Term> {
     let terms = match (question, matrix.row(row)) {
         (Question::MemoryAdmission, Some(row)) => config.memory_admission.explain(row),

@@ -1,5 +1,5 @@
-//! What a model is worth having in memory: a weighted mean of parts, each from 0 to 1. Models that wait and idle models are scored by the
-//! same parts, so that one can be weighed against the other.
+//! The value of having a model in memory: a weighted mean of parts, each from 0 to 1. Waiting and idle models are scored by the same parts,
+//! so that they can be compared.
 
 use crate::mean::{mean, share, terms};
 use pointsman_plugin::scheduling_scoring::Term;
@@ -20,7 +20,7 @@ pub const FEATURES: [&str; 10] = [
     "pool-pressure",
 ];
 
-// Where a part is in the middle between its ends.
+// The values for which a part is halfway between its ends.
 const PRIORITY: f64 = 10.0;
 const IDLE_SECONDS: f64 = 120.0;
 const WAIT_SECONDS: f64 = 300.0;
@@ -30,26 +30,26 @@ const MEMORY_GIB: f64 = 64.0;
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// How many parts a score has.
+/// The number of parts.
 const PARTS: usize = 7;
 
-/// How much each part counts beside the others. Below 0 it counts the other way around; 0 leaves it out.
+/// The relative weight of each part. A negative weight inverts a part; 0 disables it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Weights {
-    /// A higher `pointsman.dev/priority` is worth more: 10 counts three quarters, 0 half, -10 a quarter.
+    /// Higher for a higher `pointsman.dev/priority`: three quarters at 10, half at 0, a quarter at -10.
     priority: f64,
-    /// A waiting model is worth more with each request that waits for it; an idle one less, the longer it idles: half after 2 minutes.
+    /// For a waiting model, higher with each waiting request. For an idle one, lower the longer it is idle: half after 2 minutes.
     demand: f64,
-    /// A waiting model is worth more, the longer it waits: half after 5 minutes.
+    /// For a waiting model, higher the longer it waits: half after 5 minutes.
     wait: f64,
-    /// An idle model that takes long to start is worth more, a waiting one less: half at a minute.
+    /// For a model that takes long to start, higher if it is idle, lower if it waits: half at a minute.
     load: f64,
-    /// An idle model that was woken often in the last hour is worth more, a waiting one less: half at 4 times.
+    /// For a model that was woken often in the last hour, higher if it is idle, lower if it waits: half at 4 times.
     wakes: f64,
-    /// A model that others depend on, which are awake or wait, is worth more with each: half with one.
+    /// Higher with each active or waiting model that depends on it: half with one.
     dependants: f64,
-    /// The fuller the pool, the less a large model is worth: half at 64 GiB in a full one.
+    /// Lower for a large model, the fuller the pool is: half at 64 GiB in a full pool.
     size: f64,
 }
 
@@ -59,7 +59,7 @@ impl Default for Weights {
     }
 }
 
-/// The row of a model; what isn't known is NaN.
+/// The features of a model. Unknown ones are NaN.
 #[derive(Clone, Copy)]
 struct Row {
     is_resident: bool,
@@ -84,7 +84,7 @@ impl Row {
 
     /// The parts in the order of `Weights::in_order`, each from 0 to 1, or NaN.
     fn parts(&self) -> [f64; PARTS] {
-        // What speaks for an idle model speaks against a waiting one.
+        // Arguments for an idle model are arguments against a waiting one.
         let kept = |share: f64| if self.is_resident { share } else { 1.0 - share };
         [
             f64::midpoint(share(self.priority.abs(), PRIORITY).copysign(self.priority), 1.0),
@@ -97,7 +97,7 @@ impl Row {
         ]
     }
 
-    /// What each part is made from: a code, and the beginning of a sentence.
+    /// The source of each part: a code, and the start of a sentence.
     fn sources(&self) -> [(&'static str, String); PARTS] {
         let seconds = |value: f64, known: &str, unknown: &str| {
             if value.is_nan() { unknown.to_owned() } else { format!("{known} {value} s") }

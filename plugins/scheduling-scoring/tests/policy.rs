@@ -1,4 +1,4 @@
-//! The policy as an ordinary function: no Wasm is needed to test it.
+//! Tests the policy as an ordinary function, without Wasm.
 #![allow(clippy::unwrap_used)]
 
 use pointsman_plugin::scheduling_scoring::{Matrix, Question};
@@ -6,7 +6,7 @@ use pointsman_scheduling_scoring::{Config, FEATURES, NODE_FEATURES, explain, sco
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// A model, by the features that aren't as those of others.
+/// A model with these features and usual values for the others.
 fn model(features: &[(&str, f64)]) -> Vec<f64> {
     let usual = [("memory-bytes", 40.0 * GIB), ("pool-pressure", 0.9), ("load-seconds", 40.0)];
     let find = |name: &str| features.iter().chain(&usual).find(|(known, _)| *known == name).map_or(0.0, |(_, value)| *value);
@@ -26,7 +26,7 @@ fn scores(config: &str, models: &[Vec<f64>]) -> Vec<f64> {
     score(&config, Question::MemoryAdmission, &Matrix::new(FEATURES.len(), models.concat()).unwrap()).unwrap()
 }
 
-/// Each of these is worth more than the next.
+/// Checks that each of these scores higher than the next.
 fn ordered(models: &[Vec<f64>]) {
     let scores = scores("{}", models);
     assert!(scores.is_sorted_by(|a, b| a > b), "{scores:?}");

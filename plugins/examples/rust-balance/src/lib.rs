@@ -1,4 +1,4 @@
-//! Picks the endpoint of a request by a weighted sum of what is known of each: queues, caches, latencies.
+//! Picks the endpoint of a request by a weighted sum of its features: queues, caches, latencies.
 
 use pointsman_plugin::{
     Failure, Question,
@@ -19,15 +19,15 @@ pub const FEATURES: [&str; 8] = [
     "time-per-output-token-seconds",
 ];
 
-/// What can be configured.
+/// The configuration.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How much each feature counts.
+    /// The weight of each feature.
     weights: Weights,
 }
 
-/// How much each feature counts, beside the others: above 0 more of it is better, below 0 less is; 0 leaves it out.
+/// The relative weight of each feature. Above 0, higher values are better; below 0, lower values are better; 0 ignores the feature.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 struct Weights {
@@ -80,9 +80,9 @@ struct Column {
 }
 
 impl Column {
-    /// How good a value is beside those of the others, from 0 to 1.
+    /// How good a value is compared with the others, from 0 to 1.
     fn good(&self, value: f64) -> f64 {
-        // What isn't known, and what is the same for all, says nothing.
+        // Unknown values, and values that are the same for all, are neutral.
         if !value.is_finite() || self.least >= self.most {
             return 0.5;
         }
@@ -124,7 +124,7 @@ pub fn score(config: &Config, question: Question, matrix: &Matrix) -> Result<Vec
     Ok(matrix.rows().map(score).collect())
 }
 
-/// Says what one score is made of.
+/// Explains the parts of one score.
 pub fn explain(config: &Config, _: Question, matrix: &Matrix, row: usize) -> Vec<Term> {
     let columns = columns(config, matrix);
     let total = total(&columns);

@@ -1,4 +1,4 @@
-//! The policy as an ordinary function: no Wasm is needed to test it.
+//! Tests the policy as an ordinary function, without Wasm.
 #![allow(clippy::expect_used)]
 
 use pointsman_example_rust_balance::{Config, explain, score};
@@ -15,7 +15,7 @@ fn matrix(rows: &[[f64; 8]]) -> Matrix {
     Matrix::new(8, rows.concat()).expect("the rows are whole")
 }
 
-/// Endpoints of which nothing but the queue and the prefix match is known.
+/// Endpoints of which only the queue and the prefix match are known.
 fn endpoints(known: &[(f64, f64)]) -> Matrix {
     let row = |(queue, prefix): &(f64, f64)| [*queue, UNKNOWN, UNKNOWN, *prefix, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN];
     matrix(&known.iter().map(row).collect::<Vec<_>>())
@@ -25,7 +25,7 @@ fn scores(config: &Config, matrix: &Matrix) -> Vec<f64> {
     score(config, Question::EndpointPick, matrix).expect("it takes this matrix")
 }
 
-/// All weights are nothing but these.
+/// All other weights are 0.
 fn only(weights: &[(&str, f64)]) -> Config {
     let mut all = json!({
         "queue-length": 0, "running-requests": 0, "kv-cache-utilization": 0, "prefix-match": 0,

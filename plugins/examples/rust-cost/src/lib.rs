@@ -1,5 +1,5 @@
-//! Prefers cheaper runtimes, and keeps those out that cost too much. It goes after the default policy: whether a runtime can serve
-//! the model at all is none of its business.
+//! Prefers cheaper runtimes, and excludes those that are too expensive. It follows the default policy, which decides whether a runtime can
+//! serve the model at all.
 
 use pointsman_plugin::{
     Failure, lookup, reason,
@@ -8,17 +8,17 @@ use pointsman_plugin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What can be configured.
-// The ranges are checked by the host, because they are in the schema.
+/// The configuration.
+// The host checks the ranges, because they are in the schema.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
-    /// The annotation, or else the label, of a runtime that tells its price for an hour.
+    /// The annotation of a runtime with its price per hour, or the label if there is no such annotation.
     price: String,
-    /// The score of a runtime that costs nothing; one that costs 1 an hour gets half of it, one that costs 3 a quarter.
+    /// The score of a runtime that costs nothing. One that costs 1 per hour gets half of it, one that costs 3 a quarter.
     #[schemars(range(min = 0))]
     weight: f64,
-    /// The highest price for an hour that is allowed; absent means any.
+    /// The maximum price per hour; if absent, there is no limit.
     #[schemars(range(min = 0))]
     max_per_hour: Option<f64>,
 }
@@ -40,7 +40,7 @@ fn verdict(config: &Config, candidate: &Candidate) -> Verdict {
     let Some(written) = lookup(&candidate.annotations, key).or_else(|| lookup(&candidate.labels, key)) else {
         return Verdict::Abstain;
     };
-    // Not passed over like a missing one: a slip of the pen would get around the limit.
+    // Unlike a missing price, it isn't ignored: otherwise a typing error would bypass the limit.
     let Some(price) = parse(written) else {
         return excluded(
             "PriceUnparsable",
@@ -50,12 +50,12 @@ fn verdict(config: &Config, candidate: &Candidate) -> Verdict {
     if let Some(most) = max_per_hour.filter(|most| price > *most) {
         return excluded("TooExpensive", format!("The runtime costs {price} an hour, and at most {most} is allowed."));
     }
-    // Of this runtime alone: a score that looked at the others would change whenever one of them comes or goes.
+    // It depends only on this runtime. If it depended on others, it would change whenever one is created or deleted.
     let score = weight / (1.0 + price);
     eligible(score, vec![reason("Price", format!("Score {score:.3}: weight {weight} / (1 + {price} an hour)."))])
 }
 
-/// Rust takes `inf` and `NaN` for numbers too.
+/// Rust also accepts `inf` and `NaN` as numbers.
 fn parse(written: &str) -> Option<f64> {
     written.trim().parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0)
 }

@@ -1,4 +1,4 @@
-//! The policy as an ordinary function: no Wasm is needed to test it.
+//! Tests the policy as an ordinary function, without Wasm.
 #![allow(clippy::expect_used)]
 
 use pointsman_example_rust_cost::{Config, judge};
@@ -17,7 +17,7 @@ fn ask(config: Value, candidates: Vec<Candidate>) -> Vec<Verdict> {
     judge(&config, Request { candidates, ..Request::default() }).expect("it never fails")
 }
 
-/// The verdict on one runtime, in a line.
+/// The verdict on one runtime, in one line.
 fn verdict_line(config: Value, candidate: Candidate) -> String {
     match ask(config, vec![candidate]).remove(0) {
         Verdict::Eligible(eligible) => format!("{}: {}", eligible.score, eligible.reasons[0].message),

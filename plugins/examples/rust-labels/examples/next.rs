@@ -1,4 +1,4 @@
-//! The policy's next version, as the end-to-end tests update to it: objects get the label as well, and its value tells what it is.
+//! The next version of the policy, to which the end-to-end tests update: objects also get the label, and its value has a prefix.
 
 use pointsman_plugin::{
     Failure, NoConfig, lookup,
@@ -7,7 +7,7 @@ use pointsman_plugin::{
 
 const LABEL: &str = "cost-centre";
 
-/// Adds the label to whatever is made.
+/// Adds the label to all objects and pods.
 pub fn propagate(_: &NoConfig, request: Request) -> Result<Answer, Failure> {
     let value = lookup(&request.subject.namespace_labels, LABEL).map(|number| format!("centre-{number}"));
     let mut answer = Answer::unchanged(request);

@@ -1,4 +1,4 @@
-//! Carries a label of the namespace, such as its cost centre, to every pod that is made in it.
+//! Copies a label of the namespace, such as its cost centre, to every pod in it.
 
 use pointsman_plugin::{
     Failure, lookup,
@@ -8,7 +8,7 @@ use pointsman_plugin::{
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// What can be configured.
+/// The configuration.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
@@ -22,7 +22,7 @@ impl Default for Config {
     }
 }
 
-/// Adds the label to the pods, unless something nearer to them has set it.
+/// Adds the label to the pods, unless a more specific source has already set it.
 pub fn propagate(config: &Config, request: Request) -> Result<Answer, Failure> {
     let value = lookup(&request.subject.namespace_labels, &config.label).map(str::to_owned);
     let wanted = request.target.place == Place::PodTemplate && request.labels.iter().all(|label| label.key != config.label);

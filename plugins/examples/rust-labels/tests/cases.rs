@@ -1,4 +1,4 @@
-//! The cases that this policy answers alike in every language, from `../labels-cases.json`.
+//! The cases in `../labels-cases.json`, for which this policy gives the same answers in every language.
 #![allow(clippy::panic)]
 
 use pointsman_example_rust_labels::{Config, propagate};

@@ -1,4 +1,4 @@
-//! The policy as an ordinary function: no Wasm is needed to test it.
+//! Tests the policy as an ordinary function, without Wasm.
 
 use pointsman_example_rust_labels::{Config, propagate};
 use pointsman_plugin::{

@@ -1,4 +1,4 @@
-//! Short ways to ask the policy.
+//! Helpers that call the policy.
 #![allow(clippy::unwrap_used)]
 #![allow(dead_code, unused_imports, reason = "each test uses some of them")]
 
@@ -13,7 +13,7 @@ pub(crate) use Place::{Object, PodTemplate};
 /// Labels or annotations, by key.
 pub(crate) type Pairs<'a> = &'a [(&'a str, &'a str)];
 
-/// What the host tells of a service that it knows everything of.
+/// The host's facts about a service for which all are known.
 pub(crate) const FACTS: Pairs<'static> = &[
     ("fine-tuned-serving", "false"),
     ("model.ome.io/format", "safetensors"),
@@ -38,12 +38,12 @@ pub(crate) fn patterns(texts: &[&str]) -> Vec<Pattern> {
     texts.iter().map(|text| (*text).to_owned().try_into().unwrap()).collect()
 }
 
-/// A question, layer by layer.
+/// A question, built layer by layer.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask(pub(crate) Request);
 
 impl Ask {
-    /// About the engine's Deployment, or its pods.
+    /// A question about the engine's Deployment, or its pods.
     pub(crate) fn engine(place: Place) -> Self {
         Self::new(place, Some(Role::Engine), None)
     }
@@ -54,7 +54,7 @@ impl Ask {
         Self(Request { subject, target, ..Request::default() })
     }
 
-    /// About an LLMInferenceService's object of that kind, or its pods.
+    /// A question about an object of that kind of an LLMInferenceService, or its pods.
     pub(crate) fn llm(mut self, kind: &str) -> Self {
         let (group, kind_of_subject) = ("serving.kserve.io".into(), "LLMInferenceService".into());
         self.0.subject = Subject { group, kind: kind_of_subject, ..self.0.subject };
@@ -90,7 +90,7 @@ pub(crate) fn entries(pairs: Pairs<'_>) -> Vec<Entry> {
     pairs.iter().map(|&pair| pair.into()).collect()
 }
 
-/// `value (layer)`, or `-` where the target doesn't get it.
+/// `value (layer)`, or `-` if the target doesn't get it.
 pub(crate) fn label(answer: &Answer, key: &str) -> String {
     found(&answer.labels, key)
 }
@@ -103,19 +103,19 @@ fn found(placed: &[Placed], key: &str) -> String {
     placed.iter().find(|placed| placed.key == key).map_or_else(|| "-".into(), |Placed { value, layer, .. }| format!("{value} ({layer})"))
 }
 
-/// `layer key code`, of all that is dropped but facts.
+/// `layer key code`, for everything that is dropped except facts.
 pub(crate) fn dropped(answer: &Answer) -> Vec<String> {
     let others = answer.dropped.iter().filter(|dropped| dropped.layer != "facts");
     others.map(|dropped| format!("{} {} {}", dropped.layer, dropped.key, dropped.reason.code)).collect()
 }
 
-/// The code that goes with one key of a layer, or `-`.
+/// The code for one key of a layer, or `-`.
 pub(crate) fn why(answer: &Answer, sort: Sort, layer: &str, key: &str) -> String {
     let told = answer.dropped.iter().find(|dropped| (dropped.sort, dropped.layer.as_str(), dropped.key.as_str()) == (sort, layer, key));
     told.map_or_else(|| "-".into(), |dropped| dropped.reason.code.clone())
 }
 
-/// `key=value (layer)`, of all.
+/// `key=value (layer)`, for all.
 pub(crate) fn shown(placed: &[Placed]) -> Vec<String> {
     placed.iter().map(|Placed { key, value, layer }| format!("{key}={value} ({layer})")).collect()
 }

@@ -1,19 +1,19 @@
-//! What the targets of an LLMInferenceService get, by KServe's page on label and annotation propagation alone. It knows nothing of
-//! policies, so that it can judge them.
+//! The expected labels and annotations of an LLMInferenceService's targets, derived only from KServe's page on label and annotation
+//! propagation. It is independent of the policies, so that it can verify them.
 
 use std::collections::BTreeMap;
 
 /// Labels or annotations, by key.
 pub(crate) type Pairs = BTreeMap<String, String>;
 
-/// Both, as somebody writes them or something gets them.
+/// Labels and annotations, in a source or in a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metadata {
     pub(crate) labels: Pairs,
     pub(crate) annotations: Pairs,
 }
 
-/// Where a service has them.
+/// The metadata in a service.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Service {
     /// `metadata`
@@ -26,16 +26,16 @@ pub(crate) struct Service {
     pub(crate) scheduler: Option<Metadata>,
 }
 
-/// What gets them.
+/// The target of a propagation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// The Deployment or LeaderWorkerSet of the decode workload, or of the prefill workload.
     Workload,
-    /// The pods of the decode workload: a Deployment's, leaders and workers alike.
+    /// The pods of the decode workload, of a Deployment or of a LeaderWorkerSet.
     DecodePods,
-    /// Those of the prefill workload.
+    /// The pods of the prefill workload.
     PrefillPods,
-    /// Those of the scheduler.
+    /// The pods of the scheduler.
     SchedulerPods,
     /// Any other object, and the scheduler's Deployment.
     Other,
@@ -45,7 +45,7 @@ const APPROVED_ANNOTATIONS: [&str; 3] = ["k8s.v1.cni.cncf.io", "kueue.x-k8s.io",
 
 const APPROVED_LABELS: [&str; 1] = ["kueue.x-k8s.io"];
 
-/// What the target gets of the service's.
+/// The metadata of the service that the target gets.
 pub(crate) fn received(service: &Service, target: Target) -> Metadata {
     let top_level = Metadata {
         labels: approved(&service.metadata.labels, &APPROVED_LABELS),
@@ -65,14 +65,14 @@ fn approved(written: &Pairs, prefixes: &[&str]) -> Pairs {
     written.iter().filter(|(key, _)| is_approved(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-/// For pods; what comes later wins.
+/// The merged metadata for pods. Later entries take precedence.
 fn merged<'a>(all: impl IntoIterator<Item = Option<&'a Metadata>>) -> Metadata {
     let mut merged = Metadata::default();
     for Metadata { labels, annotations } in all.into_iter().flatten() {
         merged.labels.extend(labels.clone());
         merged.annotations.extend(annotations.clone());
     }
-    // The page has all keys propagate. These would take the pods away from the controllers that made them.
+    // According to the page, all keys are propagated. These would detach the pods from their controllers.
     merged.labels.retain(|key, _| {
         !["pod-template-hash", "controller-revision-hash"].contains(&key.as_str()) && !key.starts_with("leaderworkerset.sigs.k8s.io/")
     });

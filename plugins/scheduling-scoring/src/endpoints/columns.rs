@@ -1,4 +1,4 @@
-//! What is known of the candidates, column by column.
+//! The features of the candidates, by column.
 
 use pointsman_plugin::scheduling_scoring::Matrix;
 
@@ -33,7 +33,7 @@ columns! {
     ContextLengthFit "context-length-fit";
 }
 
-/// What is known of a candidate.
+/// The features of a candidate.
 #[derive(Clone, Copy)]
 pub(super) struct Endpoint<'m>(&'m [f64]);
 
@@ -51,19 +51,19 @@ impl<'m> Endpoint<'m> {
         self.0.get(column as usize).map_or(f64::NAN, |value| value.clamp(0.0, f64::MAX))
     }
 
-    /// The same, and another value instead of NaN.
+    /// The same, with a replacement for NaN.
     pub(super) fn amount(self, column: Column, unknown: f64) -> f64 {
         let value = self.value(column);
         if value.is_nan() { unknown } else { value }
     }
 
-    /// A value from 0 to 1, and another one instead of NaN.
+    /// A value from 0 to 1, with a replacement for NaN.
     pub(super) fn share(self, column: Column, unknown: f64) -> f64 {
         self.amount(column, unknown).min(1.0)
     }
 }
 
-/// The least and the greatest value of all candidates.
+/// The lowest and the highest value of all candidates.
 #[derive(Clone, Copy)]
 pub(super) struct Range {
     pub(super) least: f64,
@@ -90,7 +90,7 @@ impl Range {
         self.least <= self.most
     }
 
-    /// 1 for the least of the values, 0 for the greatest; 1 for all if they are equal.
+    /// 1 for the lowest value, 0 for the highest; 1 for all if they are equal.
     pub(super) fn lowness(self, value: f64, unknown: f64) -> f64 {
         if value.is_nan() {
             unknown

@@ -1,18 +1,18 @@
-//! Which scorers there are, and how each is configured.
+//! The scorers and their configuration.
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// Which endpoint answers a request: the one with the highest weighted mean of what these scorers give it.
+/// How the endpoint of a request is picked: by the highest weighted mean of these scorers.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields)]
 pub struct EndpointPick {
-    /// The scorers, each of which gives an endpoint 0 to 1. Without any, all endpoints suit equally well.
+    /// The scorers, each of which gives an endpoint a score from 0 to 1. Without any, all endpoints are equally suitable.
     pub(super) scorers: Vec<Scorer>,
 }
 
 impl Default for EndpointPick {
-    /// What llm-d's endpoint picker does unless it is configured.
+    /// The default of llm-d's endpoint picker.
     fn default() -> Self {
         let scorer = |kind, weight| Scorer { kind, weight };
         let prefix_cache = ScorerKind::PrefixCache { match_length_weight: 0.0, match_length_scale: MATCH_LENGTH_SCALE };
@@ -25,7 +25,7 @@ const MATCH_LENGTH_SCALE: f64 = 8_192.0;
 const MAX_TOKENS: f64 = 4_194_304.0;
 const MAX_QUEUE: f64 = 128.0;
 
-/// A scorer and how much it counts.
+/// A scorer and its weight.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(try_from = "ScorerFields")]
 #[schemars(with = "ScorerFields")]
@@ -34,7 +34,7 @@ pub(super) struct Scorer {
     pub(super) weight: f64,
 }
 
-/// How a scorer scores, with what it needs for that.
+/// A kind of scorer with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ScorerKind {
     Queue,
@@ -51,8 +51,8 @@ pub(super) enum ScorerKind {
     Latency,
 }
 
-/// Without comments on its variants, so that the schema is one list of names: of a list the host says what it contains, of alternatives only
-/// the first ones.
+/// The variants have no doc comments, so that the schema is a single list of names. In an error, the host shows the whole list, but only
+/// the first of several alternatives.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 enum ScorerType {
@@ -71,45 +71,46 @@ enum ScorerType {
 }
 
 /// A scorer, its weight and its parameters.
-// One object rather than an alternative for each type: of alternatives the host can't say which one was meant. The ranges are checked by the
-// host, because they are in the schema.
+// One object instead of an alternative per type: in an error, the host can't know which alternative was meant. The host checks the ranges,
+// because they are in the schema.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct ScorerFields {
     /// Which endpoints score higher.
     ///
     /// - `queue-scorer`: those with fewer waiting requests. The shortest queue scores 1, the longest 0.
-    /// - `running-requests-size-scorer`: those with fewer running requests, likewise.
-    /// - `kv-cache-utilization-scorer`: those with more of their KV cache free.
+    /// - `running-requests-size-scorer`: those with fewer running requests. The fewest score 1, the most 0.
+    /// - `kv-cache-utilization-scorer`: those with more free KV cache.
     /// - `prefix-cache-scorer`: those that have more of the prompt cached.
-    /// - `lora-affinity-scorer`: those that have the request's adapter loaded (1), can load it (0.8), or have it waiting (0.6).
+    /// - `lora-affinity-scorer`: those that have loaded the request's adapter (1), can load it (0.8), or are waiting to load it (0.6).
     /// - `token-load-scorer`: those with fewer tokens in flight.
     /// - `active-request-scorer`: those with fewer requests in flight.
     /// - `load-aware-scorer`: those with fewer waiting requests, from 0.5 for none to 0.
     /// - `session-affinity-scorer`: the one that has served the request's session.
-    /// - `no-hit-lru-scorer`: for a request that no endpoint has cached anything of, those that got such a request longest ago.
+    /// - `no-hit-lru-scorer`: for a request that no endpoint has cached any part of, those that got such a request longest ago.
     /// - `context-length-aware`: those whose range of context lengths fits the prompt best.
-    /// - `latency-scorer`: those whose first token is expected earlier.
+    /// - `latency-scorer`: those with a shorter expected time to the first token.
     #[serde(rename = "type")]
     kind: ScorerType,
-    /// How much the scorer counts beside the others; 0 leaves it out.
+    /// The relative weight of the scorer; 0 disables it.
     #[serde(default = "default_weight")]
     #[schemars(range(min = 0, max = 1e12))]
     weight: f64,
-    /// Of `prefix-cache-scorer`: how much the length of the cached part counts, from 0 to 1; the rest is its share of the prompt. By default 0.
+    /// Of `prefix-cache-scorer`: the weight of the cached part's length, from 0 to 1. The rest is the weight of its share of the prompt. By
+    /// default 0.
     #[schemars(range(min = 0, max = 1))]
     match_length_weight: Option<f64>,
-    /// Of `prefix-cache-scorer`: how many cached tokens count as 1. By default 8192.
+    /// Of `prefix-cache-scorer`: the number of cached tokens that counts as 1. By default 8192.
     #[schemars(range(min = 1))]
     match_length_scale: Option<f64>,
-    /// Of `token-load-scorer`: how many tokens score 0, by default 4194304. Of `load-aware-scorer`: how many waiting requests score 0, by
-    /// default 128.
+    /// Of `token-load-scorer`: the number of tokens that scores 0, by default 4194304. Of `load-aware-scorer`: the number of waiting
+    /// requests that scores 0, by default 128.
     #[schemars(range(min = 1))]
     threshold: Option<f64>,
-    /// Of `active-request-scorer`: up to how many requests an endpoint scores 1. By default 0.
+    /// Of `active-request-scorer`: the maximum number of requests with which an endpoint scores 1. By default 0.
     #[schemars(range(min = 0))]
     idle_threshold: Option<f64>,
-    /// Of `active-request-scorer`: the most that an endpoint with more requests scores, from 0 to 1. By default 1.
+    /// Of `active-request-scorer`: the maximum score of an endpoint with more requests, from 0 to 1. By default 1.
     #[schemars(range(min = 0, max = 1))]
     max_busy_score: Option<f64>,
 }
@@ -142,7 +143,7 @@ impl TryFrom<ScorerFields> for Scorer {
             ScorerType::ContextLengthAware => ScorerKind::ContextLength,
             ScorerType::LatencyScorer => ScorerKind::Latency,
         };
-        // What hasn't been taken belongs to another type.
+        // Parameters that remain belong to another type.
         let others = [
             ("matchLengthWeight", fields.match_length_weight),
             ("matchLengthScale", fields.match_length_scale),
@@ -158,7 +159,7 @@ impl TryFrom<ScorerFields> for Scorer {
 }
 
 impl ScorerKind {
-    /// The type by which it is configured.
+    /// Its type in the configuration.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Queue => "queue-scorer",

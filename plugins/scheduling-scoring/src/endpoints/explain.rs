@@ -1,4 +1,4 @@
-//! What a score is made of, in sentences.
+//! The parts of a score, in sentences.
 
 use super::{
     EndpointPick, ScorerKind,
@@ -8,7 +8,7 @@ use super::{
 use pointsman_plugin::scheduling_scoring::{Matrix, Term};
 
 impl EndpointPick {
-    /// A term for each scorer that counts; none if no scorer counts, or if there is no such row.
+    /// One term per scorer with a weight; none if no scorer has one, or if there is no such row.
     pub(crate) fn explain(&self, matrix: &Matrix, row: usize) -> Vec<Term> {
         let Some(endpoint) = Endpoint::find(matrix, row) else { return Vec::new() };
         let total = self.total();
@@ -24,7 +24,7 @@ impl EndpointPick {
 }
 
 impl ScorerKind {
-    /// What the score of an endpoint is made from: a code, and the beginning of a sentence.
+    /// The source of an endpoint's score: a code, and the start of a sentence.
     fn source(self, matrix: &Matrix, endpoint: Endpoint<'_>) -> (&'static str, String) {
         let known = |column| Some(endpoint.value(column)).filter(|value| !value.is_nan());
         let or = |sentence: Option<String>, unknown: &str| sentence.unwrap_or_else(|| unknown.to_owned());
@@ -53,7 +53,7 @@ impl ScorerKind {
             }
             Self::ActiveRequest { .. } => {
                 let Range { most, .. } = Range::new(matrix, Column::InFlightRequests);
-                // Not `max`, which may take either of 0 and -0 and so differ between Wasm and the host.
+                // Not `max`, which may return either of 0 and -0 and could therefore differ between Wasm and the host.
                 let most = if most > 0.0 { most } else { 0.0 };
                 ("ActiveRequests", format!("{} requests are in flight there, and at most {most} at any candidate", in_flight(endpoint)))
             }

@@ -1,5 +1,5 @@
-//! Which endpoint suits a request: a weighted mean of what scorers give it. They are those of llm-d's endpoint picker, so that a configuration
-//! made for it orders endpoints in the same way here.
+//! How suitable an endpoint is for a request: a weighted mean of scorers. They are those of llm-d's endpoint picker, so that a
+//! configuration for it gives the same order of endpoints here.
 
 mod columns;
 mod config;
@@ -16,13 +16,13 @@ use config::ScorerKind;
 use pointsman_plugin::scheduling_scoring::Matrix;
 
 impl EndpointPick {
-    /// How much all scorers count together.
+    /// The sum of all weights.
     fn total(&self) -> f64 {
         self.scorers.iter().map(|scorer| scorer.weight).sum()
     }
 
-    /// A score for each candidate. The sum is upstream's, scorer by scorer; divided by the sum of the weights it has the same order and lies
-    /// between 0 and 1, outside of which the host would clamp it.
+    /// One score per candidate. The sum is the same as upstream's, scorer by scorer. Divided by the sum of the weights, it has the same
+    /// order, and is between 0 and 1, so that the host doesn't clamp it.
     pub(crate) fn score(&self, matrix: &Matrix) -> Vec<f64> {
         let total = self.total();
         if total <= 0.0 {

@@ -1,4 +1,4 @@
-//! How each scorer scores: from 0 to 1, as llm-d's endpoint picker does, whatever is known.
+//! The scores of each scorer: from 0 to 1, as in llm-d's endpoint picker, for known and unknown features.
 
 use super::{
     ScorerKind,
@@ -8,18 +8,19 @@ use crate::NEUTRAL;
 use pointsman_plugin::scheduling_scoring::Matrix;
 
 impl ScorerKind {
-    /// Adds to each candidate's sum what it scores, times the weight.
+    /// Adds the weighted score of each candidate to its sum.
     pub(super) fn add(self, matrix: &Matrix, weight: f64, sums: &mut [f64]) {
         match self {
             Self::Queue => add_lowness(matrix, Column::QueueLength, UNREPORTED, weight, sums),
             Self::RunningRequests => add_lowness(matrix, Column::RunningRequests, UNREPORTED, weight, sums),
-            // What isn't known may be full, for the same reason.
+            // An unknown cache may be full, for the same reason.
             Self::KvCacheUtilization => add(matrix, weight, sums, |endpoint| 1.0 - endpoint.share(Column::KvCacheUtilization, 1.0)),
             Self::PrefixCache { match_length_weight, match_length_scale } => {
                 add(matrix, weight, sums, |endpoint| prefix_cache(endpoint, match_length_weight, match_length_scale));
             }
             Self::LoraAffinity => {
-                // Known of none: the request is for no adapter, and all are alike. Known of others: it hasn't reported.
+                // If the feature is unknown for all, the request is for no adapter, and all are equal. If it is known for others, the
+                // endpoint hasn't reported.
                 let is_known = Range::new(matrix, Column::AdapterLoaded).is_known();
                 let unknown = if is_known { UNREPORTED } else { NEUTRAL };
                 add(matrix, weight, sums, |endpoint| lora_affinity(endpoint, unknown));
@@ -33,24 +34,25 @@ impl ScorerKind {
                 });
             }
             Self::LoadAware { threshold } => add(matrix, weight, sums, |endpoint| {
-                // As for the queue scorer: what isn't known counts as the threshold.
+                // As for the queue scorer: an unknown queue is as long as the threshold.
                 let waiting = endpoint.amount(Column::QueueLength, threshold);
                 0.5 * (1.0 - (waiting / threshold).min(1.0))
             }),
-            // Without a session nobody has served it: 0 for all.
+            // Without a session, no endpoint has served it: 0 for all.
             Self::SessionAffinity => add(matrix, weight, sums, |endpoint| endpoint.share(Column::Session, 0.0)),
-            // Unknown unless nobody has cached anything of the request, which is unknown of all at once.
+            // Unknown for all endpoints at once, unless nothing of the request is cached anywhere.
             Self::NoHitLru => add(matrix, weight, sums, |endpoint| endpoint.share(Column::ColdRequestTurn, NEUTRAL)),
-            // An endpoint without a range takes any prompt: it is worse than one whose range fits well, and better than one whose doesn't.
+            // An endpoint without a range accepts any prompt. It is worse than one whose range fits well, and better than one whose range
+            // doesn't fit.
             Self::ContextLength => add(matrix, weight, sums, |endpoint| endpoint.share(Column::ContextLengthFit, NEUTRAL)),
-            // An expectation comes from requests that were sent there: with 0, an endpoint that has had none would never get one.
+            // The expectation is based on requests that were sent there. With 0, an endpoint that has had none would never get one.
             Self::Latency => add_lowness(matrix, Column::TimeToFirstTokenSeconds, NEUTRAL, weight, sums),
         }
     }
 }
 
-/// What an endpoint scores that has reported nothing, where others score by what they report: nobody knows whether it can answer at all, so it
-/// must not look better than an idle one, or than one that works and has reported so.
+/// The score of an endpoint that has reported nothing, for scorers that depend on reports. It is unknown whether it can respond at all, so
+/// it must not look better than an idle one, or than a busy one that has reported.
 const UNREPORTED: f64 = 0.0;
 
 fn add(matrix: &Matrix, weight: f64, sums: &mut [f64], score: impl Fn(Endpoint<'_>) -> f64) {
@@ -64,8 +66,7 @@ fn add_lowness(matrix: &Matrix, column: Column, unknown: f64, weight: f64, sums:
     add(matrix, weight, sums, |endpoint| range.lowness(endpoint.value(column), unknown));
 }
 
-/// What isn't known to be cached isn't cached. Attention takes time that grows with the square of a prompt's length, so the length that is
-/// saved counts by its square.
+/// Unknown tokens aren't cached. The time for attention grows with the square of a prompt's length, so the cached length is squared.
 fn prefix_cache(endpoint: Endpoint<'_>, match_length_weight: f64, match_length_scale: f64) -> f64 {
     let share = endpoint.share(Column::PrefixMatch, 0.0);
     let length = (endpoint.amount(Column::CachedTokens, 0.0) / match_length_scale).min(1.0);
@@ -87,12 +88,12 @@ fn lora_affinity(endpoint: Endpoint<'_>, unknown: f64) -> f64 {
     }
 }
 
-/// The requests that were sent there. The picker itself counts them: where it has no number, it has sent none.
+/// The requests that were sent there. The picker itself counts them: without a number, it has sent none.
 pub(super) fn in_flight(endpoint: Endpoint<'_>) -> f64 {
     endpoint.amount(Column::InFlightRequests, 0.0)
 }
 
-/// The tokens of these, and those that the request itself would add.
+/// The tokens of these requests, and those that the new request would add.
 pub(super) fn tokens(endpoint: Endpoint<'_>) -> f64 {
     endpoint.amount(Column::InFlightTokens, 0.0) + endpoint.amount(Column::UncachedTokens, 0.0)
 }

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 const NAN: f64 = f64::NAN;
 
-/// An endpoint of which nothing else is known.
+/// An endpoint of which only these features are known.
 fn endpoint(known: &[(&str, f64)]) -> Vec<f64> {
     assert!(known.iter().all(|(name, _)| FEATURES.contains(name)), "{known:?}");
     let find = |name| known.iter().find(|(known, _)| *known == name).map_or(NAN, |(_, value)| *value);
@@ -18,7 +18,7 @@ fn config(scorers: &Value) -> Result<EndpointPick, String> {
     serde_json::from_value(json!({ "scorers": scorers })).map_err(|error| error.to_string())
 }
 
-/// What one scorer gives to endpoints of which one feature is known.
+/// The scores of one scorer for endpoints of which one feature is known.
 fn by(scorer: &Value, name: &str, values: &[f64]) -> Vec<f64> {
     let endpoints: Vec<_> = values.iter().map(|value| endpoint(&[(name, *value)])).collect();
     config(&json!([scorer])).unwrap().score(&matrix(&endpoints))
@@ -143,7 +143,7 @@ fn the_schema_lists_each_type_by_its_name() {
     }
 }
 
-/// Numbers that are the same in each run.
+/// Pseudorandom numbers that are the same in each run.
 struct Dice(u64);
 
 impl Dice {
@@ -160,7 +160,7 @@ impl Dice {
         self.number(1000) / 1000.0
     }
 
-    /// What a feature may be.
+    /// A possible value of a feature.
     fn value(&mut self, name: &str) -> f64 {
         match name {
             "queue-length" | "running-requests" | "in-flight-requests" => self.number(200),
@@ -170,7 +170,7 @@ impl Dice {
         }
     }
 
-    /// What no feature should be.
+    /// An invalid value of a feature.
     fn odd(&mut self) -> f64 {
         const ODD: [f64; 9] = [NAN, f64::INFINITY, f64::NEG_INFINITY, f64::MAX, f64::MIN, f64::MIN_POSITIVE, -0.0, -1.0, 1e300];
         ODD[usize::try_from(self.below(9)).unwrap()]
@@ -199,7 +199,7 @@ impl Dice {
     }
 }
 
-/// What upstream's scorer gives to an endpoint of which all is known, written row by row.
+/// The score of upstream's scorer for an endpoint with known features, computed row by row.
 fn upstream(scorer: &Value, rows: &[Vec<f64>], row: usize) -> f64 {
     let column = |name: &str| FEATURES.iter().position(|known| *known == name).unwrap();
     let value = |name: &str| rows[row][column(name)];
@@ -269,7 +269,7 @@ fn no_input_makes_a_score_that_excludes_and_terms_add_up_to_the_score() {
             assert!(terms.is_empty() || (sum - score).abs() < 1e-12, "case {case}: {score}, {terms:?}");
         }
     }
-    // Rows of another length are what a host of another version may ask with.
+    // A host of another version may send rows of another length.
     for columns in 1..20 {
         let matrix = Matrix::new(columns, vec![1.0; columns * 3]).unwrap();
         assert!(EndpointPick::default().score(&matrix).iter().all(|score| (0.0..=1.0).contains(score)));

@@ -1,4 +1,5 @@
-//! Which node suits a pod: a weighted mean of parts, each from 0 to 1. No part excludes a node, unless the configuration says so.
+//! How suitable a node is for a pod: a weighted mean of parts, each from 0 to 1. No part excludes a node unless the configuration requires
+//! it.
 
 mod parts;
 mod row;
@@ -15,37 +16,36 @@ use row::Row;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// How much each part counts beside the others, and which nodes a pod never gets. Below 0 a part counts the other way around; 0 leaves it
-/// out.
+/// The relative weight of each part, and nodes that are excluded for a pod. A negative weight inverts a part; 0 disables it.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct NodePlacement {
-    /// A node that has the pod's model is worth more, and so is one that will have it soon: half at 5 minutes.
+    /// Higher for a node that has the pod's model, or will have it soon: half at 5 minutes.
     locality: f64,
-    /// For a pod of a gang, a node near the placed pods is worth more. For the first pod it is one whose domain has room for the whole gang
-    /// and little more.
+    /// For a pod of a gang, higher for a node near the placed pods. For the first pod, higher for a node in a domain that has capacity for
+    /// the whole gang and little more.
     gang: f64,
-    /// A node is worth more, the fewer accelerators are left over: half at 2. For a pod without accelerators, nodes that have free ones are
-    /// worth less; for a copy of a model they are worth more.
+    /// Higher if fewer accelerators are left over: half at 2. For a pod without accelerators, nodes with free ones score lower; for a copy
+    /// of a model, they score higher.
     packing: f64,
-    /// A node is worth more, the fuller its domain is and the fewer nodes of it are wholly free: half at 4. It doesn't count for gangs.
+    /// Higher if the domain is fuller and has fewer completely free nodes: half at 4. It doesn't apply to gangs.
     domain: f64,
-    /// A node is worth more, the fewer replicas of the pod are in its zone and, half as much, on it. In a zone that has more of them than
-    /// another, `packing` and `domain` are 0. It doesn't count for gangs.
+    /// Higher if there are fewer replicas of the pod in the zone and, with half the effect, on the node. In a zone that has more of them
+    /// than another, `packing` and `domain` are 0. It doesn't apply to gangs.
     spread: f64,
-    /// A node near the pods with the other role is worth more: decode near prefill.
+    /// Higher for a node near the pods with the other role: decode near prefill.
     proximity: f64,
-    /// A node is worth more if as many free accelerators as the pod requests are linked to one another.
+    /// Higher if as many free accelerators as the pod requests are connected to each other.
     adjacency: f64,
-    /// A node that has the pod's images is worth more.
+    /// Higher for a node that has the pod's images.
     image: f64,
-    /// A node that isn't a spot node is worth more.
+    /// Higher for a node that isn't a spot node.
     spot: f64,
-    /// A node is worth more, the cheaper it is among the candidates.
+    /// Higher for a node with a lower price among the candidates.
     price: f64,
     /// Whether nodes without the pod's model are excluded.
     require_model: bool,
-    /// Nodes that cost more are excluded; those without a price aren't.
+    /// The maximum price. More expensive nodes are excluded, but nodes without a price aren't.
     max_price: Option<f64>,
 }
 
@@ -76,7 +76,7 @@ enum Exclusion {
 }
 
 impl Exclusion {
-    /// As a part of no score.
+    /// The exclusion as a term without a number.
     fn term(self) -> Term {
         let (code, message) = match self {
             Self::ModelMissing => ("ModelMissing", "It doesn't have the model, which `requireModel` requires: it is excluded.".to_owned()),
@@ -109,9 +109,9 @@ impl NodePlacement {
         self.spread > 0.0
     }
 
-    /// Why the pod never gets this node.
+    /// Why the node is excluded for the pod.
     fn exclusion(&self, row: &Row) -> Option<Exclusion> {
-        // What isn't known excludes nothing: a pod that names no model can't miss one.
+        // Unknown features exclude nothing: for a pod without a model, none can be missing.
         if self.require_model && row.model_present <= 0.5 {
             return Some(Exclusion::ModelMissing);
         }
@@ -119,7 +119,7 @@ impl NodePlacement {
         Some(Exclusion::TooExpensive { price: row.price, limit })
     }
 
-    /// The prices of all candidates, if they count: to read them takes a second pass over all rows.
+    /// The prices of all candidates, if they have a weight: reading them takes a second pass over all rows.
     fn prices(&self, matrix: &Matrix) -> Prices {
         if self.price == 0.0 { Prices::default() } else { Prices::new(matrix) }
     }
@@ -134,7 +134,7 @@ impl NodePlacement {
         matrix.rows().map(Row::new).map(score).collect()
     }
 
-    /// A term for each part that counts, or why the node is excluded.
+    /// One term per part with a weight, or the reason why the node is excluded.
     pub(crate) fn explain(&self, matrix: &Matrix, values: &[f64]) -> Vec<Term> {
         let (row, prices) = (Row::new(values), self.prices(matrix));
         match self.exclusion(&row) {

@@ -1,11 +1,11 @@
-//! What is known of a node, by the columns of the matrix.
+//! The features of a node, by the columns of the matrix.
 
 macro_rules! columns {
     ($($field:ident $name:literal from $least:expr;)*) => {
         /// The columns of the matrix.
         pub const FEATURES: [&str; [$($name),*].len()] = [$($name),*];
 
-        /// What is known of a node. What isn't known is NaN; no value is infinite, so that differences and quotients of two are numbers.
+        /// The features of a node. Unknown ones are NaN. No value is infinite, so that differences and quotients of two are numbers.
         #[derive(Clone, Copy)]
         pub(super) struct Row {
             $(pub(super) $field: f64,)*
@@ -44,12 +44,12 @@ columns! {
 }
 
 impl Row {
-    /// Whether the pod is one of several that must run together. Of Kubernetes' own gangs the size may not be known.
+    /// Whether the pod is one of several that must run together. The size of Kubernetes' native gangs may be unknown.
     pub(super) fn is_in_gang(&self) -> bool {
         self.gang_size > 1.0 || !self.gang_distance.is_nan() || !self.gang_spare.is_nan()
     }
 
-    /// Whether the question is about a copy of a model: its pods come later, and nobody knows what they request.
+    /// Whether the question is about a copy of a model. Its pods are created later, and their requests are unknown.
     pub(super) fn is_copy_of_model(&self) -> bool {
         self.requested.is_nan() && !self.free.is_nan()
     }

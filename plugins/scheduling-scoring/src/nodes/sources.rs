@@ -1,4 +1,4 @@
-//! What the parts of a node's score are made from, in sentences.
+//! The sources of a node's parts, in sentences.
 
 use super::{
     parts::{PARTS, Prices, distance},
@@ -8,7 +8,7 @@ use super::{
 const NO_ACCELERATORS: &str = "The pod requests no accelerators";
 
 impl Row {
-    /// What each part is made from, in the order of `NodePlacement::in_order`: a code, and the beginning of a sentence.
+    /// The source of each part, in the order of `NodePlacement::in_order`: a code, and the start of a sentence.
     pub(super) fn sources(&self, prices: Prices, spreads: bool) -> [(&'static str, String); PARTS] {
         [
             ("Model", self.model_source()),
@@ -57,7 +57,7 @@ impl Row {
         format!("{placed}, and {room}")
     }
 
-    /// What a part is made from that doesn't count in a zone with more replicas than another.
+    /// The source of a part that has no effect in a zone with more replicas than another.
     fn packed(&self, spreads: bool, source: fn(&Self) -> String) -> String {
         if spreads && self.is_crowded() {
             return "Its zone has more replicas of the pod than another, so nothing is packed there".to_owned();
@@ -149,7 +149,7 @@ impl Row {
     }
 }
 
-/// A sentence about a value, or another one if it isn't known.
+/// A sentence about a value, or a different one if the value is unknown.
 fn known(value: f64, unknown: &str, sentence: impl FnOnce(f64) -> String) -> String {
     if value.is_nan() { unknown.to_owned() } else { sentence(value) }
 }

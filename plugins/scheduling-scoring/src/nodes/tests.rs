@@ -3,14 +3,14 @@ use serde_json::{Value, json};
 
 const NAN: f64 = f64::NAN;
 
-/// A node of which nothing else is known.
+/// A node of which only these features are known.
 fn node(known: &[(&str, f64)]) -> Vec<f64> {
     assert!(known.iter().all(|(name, _)| FEATURES.contains(name)), "{known:?}");
     let find = |name| known.iter().find(|(known, _)| *known == name).map_or(NAN, |(_, value)| *value);
     FEATURES.iter().map(|name| find(*name)).collect()
 }
 
-/// A node with 8 accelerators, of which so many are free, for a pod that requests so many.
+/// A node with 8 accelerators, of which `free` are free, for a pod that requests `requested`.
 fn with_accelerators(free: f64, requested: f64, known: &[(&str, f64)]) -> Vec<f64> {
     let is_free = f64::from(u8::from(free >= 8.0));
     let usual =
@@ -30,7 +30,7 @@ fn scores(given: &Value, nodes: &[Vec<f64>]) -> Vec<f64> {
     config(given).score(&matrix(nodes))
 }
 
-/// A configuration in which one part alone counts, so that the score is that part.
+/// A configuration in which only one part has a weight, so that the score equals that part.
 fn only(part: &str) -> Value {
     let parts = ["locality", "gang", "packing", "domain", "spread", "proximity", "adjacency", "image", "spot", "price"];
     assert!(parts.contains(&part));
@@ -49,7 +49,7 @@ fn assert_alike(nodes: &[Vec<f64>]) {
     assert_near(&scores, &vec![scores[0]; scores.len()]);
 }
 
-/// By default each node is better than the next, and it is this part that makes them so.
+/// Checks that, by default, each node is better than the next, and that this part causes it.
 #[track_caller]
 fn decides(part: &str, nodes: &[Vec<f64>]) {
     let is_ordered = |scores: &[f64]| scores.is_sorted_by(|better, worse| *better > *worse + 1e-9);
@@ -81,7 +81,7 @@ fn the_model_on_a_busy_node_outweighs_an_empty_node_and_one_that_fits_exactly() 
     let model = |present| [("model-present", present), ("model-download-share", present)];
     let busy = with_accelerators(5.0, 2.0, &model(1.0));
     decides("locality", &[busy, with_accelerators(2.0, 2.0, &model(0.0)), with_accelerators(8.0, 2.0, &model(0.0))]);
-    // To wait for a minute is worth a whole node.
+    // Waiting for a minute is worth it to keep a whole node free.
     let soon = [("model-present", 0.0), ("model-download-share", 0.7), ("model-seconds-left", 60.0)];
     decides("packing", &[with_accelerators(2.0, 2.0, &soon), with_accelerators(8.0, 2.0, &model(1.0))]);
 }
@@ -123,16 +123,16 @@ fn in_domain(free: f64, requested: f64, taken: f64, free_nodes: f64) -> Vec<f64>
 #[test]
 fn a_domain_in_use_is_better_than_one_with_many_free_nodes() {
     decides("domain", &[in_domain(8.0, 8.0, 0.75, 0.0), in_domain(8.0, 8.0, 0.25, 2.0), in_domain(8.0, 8.0, 0.0, 7.0)]);
-    // It is the same for all nodes of a domain, whether they are free or not.
+    // The result is the same for all nodes of a domain, free or not.
     let nodes = [in_domain(8.0, 2.0, 0.5, 3.0), in_domain(4.0, 2.0, 0.5, 4.0), in_domain(4.0, 2.0, NAN, NAN)];
     assert_near(&scores(&only("domain"), &nodes), &[0.5, 0.5, 0.5]);
-    // A gang may need the free ones, and a pod without accelerators needs neither.
+    // A gang may need the free nodes, and a pod without accelerators needs neither.
     let of_gang = |free_nodes| node(&[("gang-size", 2.0), ("requested-accelerators", 8.0), ("domain-free-nodes", free_nodes)]);
     assert_alike(&[of_gang(0.0), of_gang(9.0)]);
     assert_alike(&[in_domain(0.0, 0.0, 1.0, 0.0), in_domain(0.0, 0.0, 0.0, 9.0)]);
 }
 
-/// A node of a domain for a member of a gang of 16 pods.
+/// A node of a domain, for a member of a gang of 16 pods.
 fn for_gang(free: f64, requested: f64, spare: f64, distance: f64) -> Vec<f64> {
     let gang = [("gang-size", 16.0), ("gang-domain-free-accelerators", spare), ("gang-distance", distance)];
     with_accelerators(free, requested, &gang)
@@ -144,7 +144,7 @@ fn the_first_pod_of_a_gang_goes_to_the_domain_that_holds_all_and_has_the_least_l
     let nodes = spare.map(|spare| for_gang(8.0, 8.0, spare, NAN));
     assert_near(&scores(&only("gang"), &nodes)[..4], &[1.0, 1.0 - 0.25 / 9.0, 0.875, 0.5]);
     decides("gang", &nodes);
-    // A node that fits exactly doesn't lead a gang into a domain that is too small for it.
+    // A node that fits exactly doesn't attract a gang into a domain that is too small for it.
     decides("gang", &[for_gang(8.0, 4.0, 64.0, NAN), for_gang(4.0, 4.0, -10.0, NAN)]);
 }
 
@@ -152,17 +152,17 @@ fn the_first_pod_of_a_gang_goes_to_the_domain_that_holds_all_and_has_the_least_l
 fn the_others_follow_into_its_domain() {
     let nodes = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0].map(|distance| for_gang(8.0, 8.0, NAN, distance));
     decides("gang", &nodes);
-    // The domain of the first has no room left: the rest isn't split once more.
+    // The first domain has no capacity left: the rest isn't split again.
     decides("gang", &[for_gang(8.0, 8.0, 0.0, 2.0), for_gang(8.0, 8.0, -32.0, 2.0)]);
-    // Near comes first: one step nearer outweighs the room in a domain.
+    // Distance takes precedence: one step nearer outweighs the capacity of a domain.
     decides("gang", &[for_gang(8.0, 8.0, -64.0, 1.0), for_gang(8.0, 8.0, 0.0, 2.0)]);
-    // Of Kubernetes' own gangs the size isn't always known.
+    // The size of Kubernetes' native gangs isn't always known.
     let native = |distance| with_accelerators(8.0, 8.0, &[("gang-size", 0.0), ("gang-distance", distance)]);
     decides("gang", &[native(1.0), native(5.0)]);
 }
 
-/// Places replicas one after the other on equal nodes with 8 accelerators, 2 in each of 3 zones, and returns how many each node has. Of
-/// nodes that are equally good the first is taken.
+/// Places replicas one after the other on equal nodes with 8 accelerators, 2 in each of 3 zones. Returns the number of replicas on each
+/// node. Of equally good nodes, the first is used.
 fn placed(replicas: u8, requested: u8, given: &Value) -> [[u8; 2]; 3] {
     let mut placed = [[0_u8; 2]; 3];
     for _ in 0..replicas {
@@ -178,7 +178,7 @@ fn placed(replicas: u8, requested: u8, given: &Value) -> [[u8; 2]; 3] {
                 ("gang-size", 0.0),
                 ("subject-pods", f64::from(own)),
                 ("zone-spread", f64::from(in_zone - fewest)),
-                // Where zones are all that is known, they are the domains.
+                // If only zones are known, they are the domains.
                 ("domain-free-nodes", f64::from(free_nodes - u8::from(own == 0))),
                 ("domain-accelerators-taken-share", f64::from(in_zone * requested) / 16.0),
             ];
@@ -199,7 +199,7 @@ fn replicas_are_spread_over_zones_and_packed_within_them() {
         assert_eq!(placed(6, requested, &json!({})), if requested < 8 { [[2, 0]; 3] } else { [[1, 1]; 3] }, "{requested}");
     }
     assert_eq!(placed(7, 4, &json!({})), [[2, 1], [2, 0], [2, 0]]);
-    // Without the part they fill node after node.
+    // Without the part, the nodes are filled one after the other.
     assert_eq!(placed(4, 4, &json!({"spread": 0})), [[2, 2], [0, 0], [0, 0]]);
 }
 
@@ -230,10 +230,10 @@ fn prefill_goes_beside_decode() {
     let peer =
         |distance, spread| with_accelerators(8.0, 8.0, &[("peer-distance", distance), ("zone-spread", spread), ("subject-pods", 0.0)]);
     decides("proximity", &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0].map(|distance| peer(distance, 0.0)));
-    // The RDMA domain of its peers is worth more than another zone, and their rack isn't.
+    // The RDMA domain of its peers outweighs another zone, but their rack doesn't.
     decides("proximity", &[peer(2.0, 1.0), peer(5.0, 0.0)]);
     decides("spread", &[peer(5.0, 0.0), peer(3.0, 1.0)]);
-    // What requests no accelerators exchanges no tensors.
+    // A pod without accelerators exchanges no tensors.
     let router = |distance| node(&[("requested-accelerators", 0.0), ("peer-distance", distance)]);
     assert_alike(&[router(0.0), router(5.0)]);
 }
@@ -255,7 +255,7 @@ fn spot_nodes_and_prices_count_only_if_that_is_configured() {
     let price = |price| node(&[("price", price)]);
     assert_alike(&[price(1.0), price(9.0)]);
     assert_near(&scores(&only("price"), &[price(1.0), price(2.0), price(5.0), price(NAN)]), &[1.0, 0.75, 0.0, 0.5]);
-    // Of equal prices and unknown ones none is better.
+    // Equal and unknown prices are neutral.
     assert_near(&scores(&only("price"), &[price(3.0), price(3.0), price(NAN)]), &[0.5, 0.5, 0.5]);
     let turned = scores(&json!({"spot": -1}), &[spot(1.0), spot(0.0)]);
     assert!(turned[0] > turned[1], "{turned:?}");
@@ -306,7 +306,7 @@ fn no_input_makes_a_score_that_excludes_and_terms_add_up_to_the_score() {
             assert!(terms.is_empty() || (sum - score).abs() < 1e-12, "case {case}: {score}, {terms:?}");
         }
     }
-    // Rows of another length are what a host of another version may ask with.
+    // A host of another version may send rows of another length.
     for columns in 1..30 {
         let matrix = Matrix::new(columns, vec![1.0; columns * 3]).unwrap();
         assert!(NodePlacement::default().score(&matrix).iter().all(|score| (0.0..=1.0).contains(score)));
