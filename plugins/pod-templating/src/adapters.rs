@@ -1,4 +1,4 @@
-//! Adapters that are loaded beside a model.
+//! Adapters that are loaded in addition to a model.
 
 use crate::{
     engine::{self, Engine},
@@ -6,13 +6,14 @@ use crate::{
     pod::add_arguments,
 };
 
-/// Whether the adapter's name can be a folder's, too. It also becomes a part of an argument, so no blanks and no `=`.
+/// Whether the adapter's name is also valid as the name of a folder. The name is also a part of an argument, so it must not contain spaces
+/// or `=`.
 pub(crate) fn is_folder(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     name.split('/').all(|part| !part.is_empty() && !part.starts_with('.') && part.chars().all(plain))
 }
 
-/// Tells the engine of the adapters, each a name and a path, as far as its command line doesn't.
+/// Adds the adapters, each with a name and a path, to the engine's arguments, unless its command line already has them.
 pub(crate) fn tell<'a, 'n>(engine: Engine, adapters: impl Iterator<Item = (&'n str, &'n str)>, main: &mut Node<'a>, by: By<'a>) {
     let given = engine::given(main);
     let is_given = |flag: &str| given.iter().any(|given| given == flag);

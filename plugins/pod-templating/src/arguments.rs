@@ -1,15 +1,16 @@
-//! Arguments that are merged flag by flag, and what can be told of a command line.
+//! Merges arguments flag by flag, and analyses command lines.
 
 use crate::node::Node;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Merges the stronger layer's arguments into the weaker's. A flag replaces its namesake in its place, others are appended. Each word without a
-/// flag is appended too, unless it is one of the weaker layer's: a repeated word stands as often as it is said.
+/// Merges the stronger layer's arguments into the weaker's. A flag replaces the flag with the same name in its position; other flags are
+/// appended. Each word without a flag is also appended, unless the weaker layer has it: a repeated word occurs as often as in the layer
+/// that has it most often.
 ///
-/// A flag takes along all words up to the next flag: engines have flags with several values, and half of them would be worse than
-/// none. Behind `--name=value` there is no such word.
+/// A flag includes all words up to the next flag: some flags have several values, and half of them would be worse than none. After
+/// `--name=value`, there are no such words.
 ///
-/// A bare `--` and what follows is for another program: the stronger layer's stays as it is, and replaces the weaker's.
+/// A bare `--` and the words after it are for another program. Those of the stronger layer replace the weaker's and stay unchanged.
 pub(crate) fn merge<'a>(weak: Vec<Node<'a>>, strong: Vec<Node<'a>>) -> Vec<Node<'a>> {
     let (weak, weak_rest) = split(weak);
     let (strong, strong_rest) = split(strong);
@@ -56,7 +57,7 @@ pub(crate) fn merge<'a>(weak: Vec<Node<'a>>, strong: Vec<Node<'a>>) -> Vec<Node<
     merged.into_iter().flat_map(|group| group.words).chain(rest).collect()
 }
 
-/// What the stronger layer adds: a word, or all flags of one name that the weaker one doesn't have.
+/// An addition of the stronger layer: a word, or all flags with a name that the weaker one lacks.
 enum Appended<'a> {
     Word(Group<'a>),
     Flags(String),
@@ -69,13 +70,13 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// The word, where it is one without a flag.
+    /// The word, if it has no flag.
     fn word(&self) -> Option<&str> {
         if self.key.is_some() { None } else { self.words.first()?.as_str() }
     }
 }
 
-/// Splits off a bare `--`, and what follows it.
+/// Splits off a bare `--` and the words after it.
 fn split(mut words: Vec<Node<'_>>) -> (Vec<Node<'_>>, Vec<Node<'_>>) {
     let at = words.iter().position(|word| word.as_str() == Some("--")).unwrap_or(words.len());
     let rest = words.split_off(at);
@@ -99,7 +100,7 @@ fn groups(words: Vec<Node<'_>>) -> Vec<Group<'_>> {
     groups
 }
 
-/// The name of a flag, one for `--a-b` and `--a_b`; nothing for another word, which a negative number is.
+/// The normalised name of a flag, which is the same for `--a-b` and `--a_b`. None for other words, including negative numbers.
 pub(crate) fn flag(word: &str) -> Option<String> {
     let name = word.split('=').next().unwrap_or_default();
     let begins = name.trim_start_matches('-').chars().next()?;
@@ -111,7 +112,7 @@ pub(crate) fn basename(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// Whether the command line is a shell's: what it does stands in a script, which nobody here reads.
+/// Whether the command line starts a shell. Its script isn't analysed.
 pub(crate) fn is_shell(line: &[&str]) -> bool {
     let shell = |word: &str| ["sh", "bash", "dash", "ash", "zsh", "ksh"].contains(&basename(word));
     let script = |word: &str| word.starts_with('-') && !word.starts_with("--") && word.contains('c');

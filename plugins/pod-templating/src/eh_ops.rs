@@ -1,4 +1,4 @@
-//! The pods of an eh-ops InferenceModel: as its object says, and nothing is added. The host has turned its fields into a pod.
+//! The pods of an eh-ops InferenceModel: as in its object, without additions. The host has already converted its fields to a pod.
 
 use crate::{Config, pod::Pod, rules::Rules};
 use pointsman_plugin::{Failure, Reason, Role, pod_templating::Request};

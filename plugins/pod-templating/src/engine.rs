@@ -1,4 +1,4 @@
-//! How many GPUs there are, and how the engine is told.
+//! The number of GPUs, and the flags with which the engine uses them.
 
 use crate::{
     Config, arguments,
@@ -8,7 +8,7 @@ use crate::{
 use pointsman_plugin::{Failure, Reason, reason};
 use serde_json::Value;
 
-/// An engine whose flags are known.
+/// An engine with known flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Engine {
     Vllm,
@@ -22,7 +22,7 @@ pub(crate) struct Extent {
     pub(crate) nodes: u64,
 }
 
-/// Tells the main container how many GPUs it has in all, and an engine that says nothing of it how to spread over them.
+/// Sets the total number of GPUs in the main container, and the flags for an engine without any about parallelism.
 pub(crate) fn spread(config: &Config, nodes: u32, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let Some(main) = pod.main_mut() else { return Ok(()) };
     let extent = Extent { gpus: gpus(config, main)?, nodes: nodes.max(1).into() };
@@ -33,7 +33,7 @@ pub(crate) fn spread(config: &Config, nodes: u32, pod: &mut Pod<'_>, reasons: &m
     Ok(())
 }
 
-/// Tells an engine that says nothing of it how to spread over its GPUs.
+/// Sets the flags for parallelism, unless the engine already has some.
 pub(crate) fn tell(config: &Config, extent: Extent, main: &mut Node<'_>, reasons: &mut Vec<Reason>) {
     if !config.parallelism || extent.all() <= 1 {
         return;
@@ -53,7 +53,7 @@ pub(crate) fn tell(config: &Config, extent: Extent, main: &mut Node<'_>, reasons
     reasons.push(reason("Parallelism", format!("{} is spread over {over}: {}.", engine.name(), told.join(" "))));
 }
 
-/// The flags that the command line has.
+/// The flags in the command line.
 pub(crate) fn given(container: &Node<'_>) -> Vec<String> {
     line_of(container).into_iter().filter_map(arguments::flag).collect()
 }
@@ -64,12 +64,12 @@ impl Extent {
     }
 }
 
-/// The GPUs that the container asks for.
+/// The number of GPUs that the container requests.
 pub(crate) fn gpus(config: &Config, container: &Node<'_>) -> Result<u64, Failure> {
     let Some(resources) = container.get("resources") else { return Ok(0) };
     let of = |field: &str| resources.get(field).and_then(Node::fields);
     let (limits, requests) = (of("limits"), of("requests"));
-    // A limit is a request as well, so each counts once.
+    // A limit is also a request, so each resource is counted once.
     let asked = limits.into_iter().flatten();
     let asked = asked.chain(requests.into_iter().flatten().filter(|(key, _)| !limits.is_some_and(|limits| limits.contains_key(*key))));
     let mut gpus = 0_u64;
@@ -89,9 +89,9 @@ pub(crate) fn gpus(config: &Config, container: &Node<'_>) -> Result<u64, Failure
 }
 
 impl Engine {
-    /// The engine that the command line starts, or by the image's name the one that gets it as arguments.
+    /// The engine that the command line starts. If there are only arguments, the engine is recognised by the image's name.
     ///
-    /// Where there is no command line, the image starts something of its own, which its arguments would replace.
+    /// Without a command line, the image starts its default command, which arguments would replace.
     pub(crate) fn detect(container: &Node<'_>) -> Option<Self> {
         let (line, image) = (line_of(container), container.text_at("image").unwrap_or_default());
         if line.is_empty() || arguments::is_shell(&line) {
@@ -106,7 +106,7 @@ impl Engine {
         if runs("sglang.launch_server") || serves("sglang") {
             return Some(Self::Sglang);
         }
-        // What somebody gives as the command has arguments of its own.
+        // A specified command is followed by its own arguments.
         if !container.items_at("command").is_empty() {
             return None;
         }
@@ -121,7 +121,7 @@ impl Engine {
         }
     }
 
-    /// The flag that names adapters.
+    /// The flag for adapters.
     pub(crate) fn adapters(self) -> &'static str {
         match self {
             Self::Vllm => "--lora-modules",
@@ -129,7 +129,7 @@ impl Engine {
         }
     }
 
-    /// The flags by which somebody says it himself.
+    /// The flags with which a user sets parallelism explicitly.
     pub(crate) fn parallelism(self) -> &'static [&'static str] {
         match self {
             Self::Vllm => &["--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp", "--data-parallel-size", "-dp"],
@@ -150,7 +150,8 @@ impl Engine {
         }
     }
 
-    /// The flags that it gets: vLLM splits layers within a node and stages between nodes, SGLang layers over all.
+    /// The flags for parallelism. vLLM uses tensor parallelism within a node and pipeline parallelism between nodes; SGLang uses tensor
+    /// parallelism over all GPUs.
     fn flags(self, extent: Extent) -> Vec<(&'static str, String)> {
         let Extent { gpus, nodes } = extent;
         let mut flags = Vec::new();
@@ -166,7 +167,7 @@ impl Engine {
             Self::Sglang => {
                 flags.push(("--tp-size", extent.all().to_string()));
                 if nodes > 1 {
-                    // LeaderWorkerSet gives every pod these variables, and the kubelet puts them in.
+                    // LeaderWorkerSet sets these variables in every pod, and the kubelet expands them.
                     flags.push(("--nnodes", nodes.to_string()));
                     flags.push(("--node-rank", "$(LWS_WORKER_INDEX)".to_owned()));
                     flags.push(("--dist-init-addr", "$(LWS_LEADER_ADDRESS):20000".to_owned()));
@@ -180,6 +181,6 @@ impl Engine {
 /// The image's name without tag and digest.
 pub(crate) fn repository(image: &str) -> &str {
     let name = image.split('@').next().unwrap_or_default();
-    // Behind the last slash a colon begins the tag; before it, the registry's port.
+    // After the last slash, a colon precedes the tag; before it, it precedes the registry's port.
     name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).map_or(name, |(name, _)| name)
 }

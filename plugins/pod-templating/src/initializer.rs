@@ -1,4 +1,4 @@
-//! Init containers that fetch files before anything else starts.
+//! Init containers that download files before other containers start.
 
 use crate::{
     merge::merge,
@@ -8,23 +8,23 @@ use crate::{
 };
 use serde_json::json;
 
-/// An init container that fetches files.
+/// An init container that downloads files.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Initializer<'i> {
     pub(crate) name: &'i str,
     pub(crate) image: &'i str,
-    /// Where the files are.
+    /// The source of the files.
     pub(crate) uri: &'i str,
-    /// Where they are put.
+    /// The folder for the files.
     pub(crate) path: &'i str,
     /// The volume that is mounted there.
     pub(crate) volume: &'i str,
-    /// The folder of the volume; empty for all of it.
+    /// The folder in the volume; empty for the whole volume.
     pub(crate) part: &'i str,
 }
 
 impl Initializer<'_> {
-    /// The container, with what KServe gives its own by default.
+    /// The container, with the defaults of KServe's own.
     pub(crate) fn container<'a>(&self, by: By<'a>) -> Option<Node<'a>> {
         let Self { name, image, uri, path, volume, part } = self;
         let mut mount = json!({"name": volume, "mountPath": path});
@@ -56,8 +56,8 @@ impl Initializer<'_> {
     }
 }
 
-/// Adds the init containers before all others, which may want the files. What the layers say of one of the same name goes over it: that
-/// is how it gets a token, or more memory.
+/// Adds the init containers before all others, which may need the files. A layer's container with the same name is merged over it, for
+/// example to add a token or more memory.
 pub(crate) fn add<'a>(pod: &mut Pod<'a>, initializers: Vec<Node<'a>>, by: By<'a>) {
     if initializers.is_empty() {
         return;

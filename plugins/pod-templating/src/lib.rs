@@ -1,8 +1,8 @@
-//! The default policy at pod-templating: what the pods of a service look like.
+//! The default policy at pod-templating: how the pods of a service are built.
 //!
-//! It merges what the layers say of a pod, the weakest first, and adds what the model and the GPUs need. It does so as OME, KServe
-//! and eh-ops do, each for its kind. Where they err, it doesn't: an override without a name blanks no name, a list that is given replaces the weaker
-//! one and isn't split at quotes, two sources of a volume don't mix, and placeholders aren't escaped for HTML.
+//! It merges the layers, lowest precedence first, and adds the fields that the model and the GPUs need. It does this as OME, KServe and
+//! eh-ops do for their kinds, but without their errors: an override without a name doesn't clear a name, a specified list replaces the
+//! weaker one and isn't split at quotes, two sources of a volume aren't mixed, and placeholders aren't escaped for HTML.
 
 mod adapters;
 mod arguments;
@@ -31,43 +31,43 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What can be configured.
+/// The configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct Config {
-    /// What happens to the arguments of a weaker layer.
+    /// How arguments of a weaker layer are treated.
     pub arguments: Arguments,
-    /// The folder below which OME's models are, where a model doesn't say its path. KServe's are always at /mnt/models itself, which
-    /// their command lines name.
+    /// The folder below which OME's models are, if a model doesn't specify its path. KServe's models are always at /mnt/models itself,
+    /// which their command lines use.
     pub model_root: String,
-    /// Whether pods go to nodes that have the model only.
+    /// Whether pods run only on nodes that have the model.
     pub placement: bool,
-    /// Whether vLLM and SGLang are told how to spread over several GPUs, where nobody says it.
+    /// Whether vLLM and SGLang get flags for several GPUs, unless they are set explicitly.
     pub parallelism: bool,
-    /// The resources that are GPUs, beside all that end in `/gpu`.
+    /// The GPU resources, in addition to all that end in `/gpu`.
     pub gpu_resources: Vec<String>,
-    /// The image of the init container that downloads models. It gets two arguments: the URI that the model is at, and the folder that it
-    /// goes to.
+    /// The image of the init container that downloads models. It gets two arguments: the URI of the model, and the destination folder.
     pub storage_initializer: String,
     /// The image of the init container that downloads the adapters of an InferenceService. It gets the same two arguments.
     pub adapter_initializer: String,
 }
 
-/// How many operations the host takes from a policy. Whoever specifies more is told so: it is no fault of the policy.
+/// The maximum number of operations that the host accepts from a policy. More are a refusal, because the subject causes them, not the
+/// policy.
 const MAX_OPERATIONS: usize = 4096;
 
-/// Where models are, unless somebody says otherwise.
+/// The default folder of models.
 const MODELS: &str = "/mnt/models";
 
 const STORAGE_INITIALIZER: &str = "kserve/storage-initializer:v0.18.0";
 
-/// What happens to the arguments of a weaker layer.
+/// How arguments of a weaker layer are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 pub enum Arguments {
-    /// A list that is given replaces the weaker one.
+    /// A specified list replaces the weaker one.
     #[default]
     Replace,
-    /// A flag that is given replaces its namesake, and the others stay.
+    /// A specified flag replaces the flag with the same name; other flags stay.
     MergeByFlag,
 }
 
@@ -87,7 +87,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The same with the images from another registry that nobody has configured.
+    /// The same configuration, but images that weren't configured come from another registry.
     fn mirrored(&self, registry: &str) -> Self {
         let image = |image: &str| if image == STORAGE_INITIALIZER { mirrored(image, registry) } else { image.to_owned() };
         Self {
@@ -102,15 +102,15 @@ impl Config {
 #[derive(Debug, Deserialize)]
 struct Group {
     nodes: u32,
-    /// Whether it is a Ray cluster, rather than a LeaderWorkerSet's group.
+    /// Whether it is a Ray cluster instead of a LeaderWorkerSet's group.
     #[serde(default)]
     ray: bool,
-    /// Whether somebody asks that KubeRay leave the command lines alone.
+    /// Whether KubeRay must keep the command lines.
     #[serde(default)]
     overwrite: bool,
 }
 
-/// Turns the layers into the steps that finish the template.
+/// Turns the layers into the operations that complete the template.
 #[allow(clippy::needless_pass_by_value, reason = "it has the form that all policies have")]
 pub fn template(config: &Config, request: Request) -> Result<Answer, Failure> {
     let Value::Object(mut frame) = request.template()? else {
@@ -150,7 +150,7 @@ fn group(request: &Request) -> Result<Option<Group>, Failure> {
     Ok(request.layer::<Option<Group>>("group")?.flatten())
 }
 
-/// How many pods run the model together.
+/// The number of pods that run the model together.
 fn nodes(request: &Request) -> Result<u32, Failure> {
     Ok(group(request)?.map_or(1, |group| group.nodes.max(1)))
 }

@@ -6,7 +6,7 @@ use crate::{
 };
 use std::collections::{BTreeMap, btree_map::Entry};
 
-/// Puts the stronger over the weaker. Both have passed `Place::check`.
+/// Merges the stronger part over the weaker. Both have passed `SpecPosition::check`.
 pub(crate) fn merge<'a>(weak: &mut Node<'a>, strong: Node<'a>, place: SpecPosition) {
     match (place, &mut weak.form, strong.form) {
         (SpecPosition::List(keyed), Form::List(old), Form::List(new)) => list_into(old, new, keyed),
@@ -37,7 +37,7 @@ fn list_into<'a>(old: &mut Vec<Node<'a>>, new: Vec<Node<'a>>, keyed: &'static Ke
     for mut item in new {
         match places.entry(keyed.identity(&item)) {
             Entry::Occupied(at) => {
-                // The key stays that of the layer that named the item first.
+                // The key keeps the source that named the item first.
                 if let Some(fields) = item.fields_mut() {
                     fields.retain(|name, _| !keyed.is_key(name));
                 }
@@ -51,7 +51,7 @@ fn list_into<'a>(old: &mut Vec<Node<'a>>, new: Vec<Node<'a>>, keyed: &'static Ke
     }
 }
 
-/// What nothing weaker is under. It goes the same way, because its lists may name an item twice.
+/// A part without a weaker one. It is also normalised, because its lists may contain an item twice.
 fn laid(node: Node<'_>, place: SpecPosition) -> Node<'_> {
     if matches!(place, SpecPosition::Any | SpecPosition::Whole | SpecPosition::Words | SpecPosition::Text | SpecPosition::Fields) {
         return node;

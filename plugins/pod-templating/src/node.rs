@@ -1,36 +1,36 @@
-//! A JSON value that remembers who said each part of it.
+//! A JSON value that records the source of each part.
 
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// Who says something.
+/// The source of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct By<'a> {
-    /// The higher, the stronger.
+    /// A higher rank has precedence.
     pub(crate) rank: usize,
     /// The layer, or `plugin`.
     pub(crate) layer: &'a str,
 }
 
 impl By<'static> {
-    /// This policy itself, and the host's frame where it has to be written anew.
+    /// This policy, or the parts of the host's frame that must be rewritten.
     pub(crate) const PLUGIN: Self = Self { rank: usize::MAX, layer: "plugin" };
 }
 
-/// A value, and who said it.
+/// A value and its source.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Node<'a> {
-    /// Who said it; of an object or a list, who said it first.
+    /// The source; for an object or a list, the first one.
     pub(crate) by: By<'a>,
     /// The value.
     pub(crate) form: Form<'a>,
 }
 
-/// The value. The fields of an object are sorted, so that the same content gives the same bytes, however it was written.
+/// The value. The fields of an object are sorted, so that equal content gives equal bytes, regardless of how it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Form<'a> {
-    /// A text, a number, or true or false.
+    /// A text, a number or a boolean.
     Scalar(Value),
     /// A list.
     List(Vec<Node<'a>>),
@@ -39,7 +39,7 @@ pub(crate) enum Form<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Null counts as absent, in lists and objects too.
+    /// Null is treated as absent, even in lists and objects.
     pub(crate) fn from_value(value: Value, by: By<'a>) -> Option<Self> {
         let form = match value {
             Value::Null => return None,
@@ -64,7 +64,7 @@ impl<'a> Node<'a> {
         Self { by, form: Form::List(items) }
     }
 
-    /// The same kind of thing with nothing in it.
+    /// An empty value of the same kind.
     pub(crate) fn emptied(&self) -> Self {
         let form = match &self.form {
             Form::Scalar(value) => Form::Scalar(value.clone()),
@@ -140,17 +140,17 @@ impl<'a> Node<'a> {
         self.get(field).map_or(&[], Self::items)
     }
 
-    /// The list in that field, which is made where it is missing.
+    /// The list in that field, which is created if it is missing.
     pub(crate) fn list_at(&mut self, field: &str, by: By<'a>) -> Option<&mut Vec<Self>> {
         self.fields_mut()?.entry(field.to_owned()).or_insert_with(|| Self::list(Vec::new(), by)).items_mut()
     }
 
-    /// The object in that field, which is made where it is missing.
+    /// The object in that field, which is created if it is missing.
     pub(crate) fn object_at(&mut self, field: &str, by: By<'a>) -> Option<&mut Self> {
         Some(self.fields_mut()?.entry(field.to_owned()).or_insert_with(|| Self::object([], by)))
     }
 
-    /// Who said all of it, if that is one alone.
+    /// The source of all parts, if there is only one.
     pub(crate) fn sole(&self) -> Option<By<'a>> {
         fn all<'n, 'a: 'n>(mut nodes: impl Iterator<Item = &'n Node<'a>>, otherwise: By<'a>) -> Option<By<'a>> {
             let Some(first) = nodes.next() else { return Some(otherwise) };
@@ -164,7 +164,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The strongest who said any of it.
+    /// The source with the highest precedence of all parts.
     pub(crate) fn strongest(&self) -> By<'a> {
         let inner = match &self.form {
             Form::Scalar(_) => None,
@@ -174,7 +174,7 @@ impl<'a> Node<'a> {
         inner.unwrap_or(self.by)
     }
 
-    /// Whether that is the same value. Null counts as absent there, too.
+    /// Whether the value is equal to this one. Null is treated as absent there too.
     pub(crate) fn is(&self, value: &Value) -> bool {
         match (&self.form, value) {
             (Form::List(items), Value::Array(values)) => {

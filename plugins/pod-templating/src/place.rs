@@ -1,26 +1,26 @@
-//! What stands where in a pod's spec: how lists merge there, which fields exclude one another, and what a value must be.
+//! The positions in a pod's spec: how lists are merged there, which fields exclude each other, and which values are valid.
 
 use crate::node::{Form, Node};
 use pointsman_plugin::Failure;
 use serde_json::Value;
 use std::collections::BTreeSet;
 
-/// A place in a pod's spec.
+/// A position in a pod's spec.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum SpecPosition {
     /// The spec itself.
     Pod,
     /// A container of any sort.
     Container,
-    /// A volume or a resource claim: beside its name there is one source.
+    /// A volume or a resource claim: it has a name and one source.
     Volume,
     /// An environment variable.
     Variable,
-    /// Where one field excludes all others, such as `valueFrom`.
+    /// An object in which one field excludes all others, such as `valueFrom`.
     OneOf,
-    /// A probe or a lifecycle's handler: what is done is one of several, the rest are numbers.
+    /// A probe or a lifecycle handler: it has one of several actions, and other fields are numbers.
     Handler,
-    /// What is done when a container starts and before it stops.
+    /// The handlers for the start and the stop of a container.
     Lifecycle,
     /// A security context.
     Security,
@@ -28,7 +28,7 @@ pub(crate) enum SpecPosition {
     Resources,
     /// An object whose fields are merged one by one.
     Fields,
-    /// An object that is only taken as a whole, because its fields belong together.
+    /// An object that is only replaced as a whole, because its fields belong together.
     Whole,
     /// A list of texts, which is replaced as a whole.
     Words,
@@ -40,18 +40,18 @@ pub(crate) enum SpecPosition {
     Any,
 }
 
-/// How the items of a list are told apart.
+/// How the items of a list are identified.
 #[derive(Debug)]
 pub(crate) struct Keyed {
-    /// The fields that are the key, and what stands for one that is missing.
+    /// The key fields, and the default for a missing one.
     keys: &'static [(&'static str, Option<&'static str>)],
-    /// What an item is.
+    /// The position of an item.
     pub(crate) item: SpecPosition,
-    /// Whether a key may come but once in a layer. Where it may come again, the last counts, as the kubelet has it.
+    /// Whether a key may occur only once in a layer. Otherwise, the last item is used, as in the kubelet.
     once: bool,
 }
 
-// A container's name may be missing: it is then the main container, and who merges sees to it.
+// A container without a name is the main container; the code that merges handles it.
 static CONTAINERS: Keyed = Keyed { keys: &[("name", Some(""))], item: SpecPosition::Container, once: false };
 static INIT_CONTAINERS: Keyed = Keyed { keys: &[("name", None)], item: SpecPosition::Container, once: true };
 static VOLUMES: Keyed = Keyed { keys: &[("name", None)], item: SpecPosition::Volume, once: true };
@@ -64,11 +64,11 @@ static CLAIMS: Keyed = Keyed { keys: &[("name", None)], item: SpecPosition::Volu
 static ALIASES: Keyed = Keyed { keys: &[("ip", None)], item: SpecPosition::Any, once: false };
 static SPREADS: Keyed = Keyed { keys: &[("topologyKey", None), ("whenUnsatisfiable", None)], item: SpecPosition::Any, once: false };
 
-/// What a probe or a handler does.
+/// The actions of a probe or a handler.
 const DOES: [&str; 5] = ["exec", "grpc", "httpGet", "sleep", "tcpSocket"];
 
 impl SpecPosition {
-    /// What stands in that field.
+    /// The position of a field.
     pub(crate) fn field(self, name: &str) -> Self {
         match (self, name) {
             (Self::Pod, "containers") => Self::List(&CONTAINERS),
@@ -97,12 +97,12 @@ impl SpecPosition {
         }
     }
 
-    /// Whether some fields leave no room for others.
+    /// Whether some fields exclude others.
     pub(crate) fn has_exclusions(self) -> bool {
         matches!(self, Self::OneOf | Self::Volume | Self::Variable | Self::Handler)
     }
 
-    /// Whether the one field leaves no room for the other.
+    /// Whether one field excludes the other.
     pub(crate) fn excludes(self, given: &str, other: &str) -> bool {
         given != other
             && match self {
@@ -113,7 +113,7 @@ impl SpecPosition {
             }
     }
 
-    /// Looks whether the value can be merged there.
+    /// Checks whether the value can be merged at this position.
     pub(crate) fn check(self, node: &Node<'_>, name: &str) -> Result<(), Failure> {
         self.misfit(node).map_err(|misfit| {
             let Misfit { mut way, what } = misfit;
@@ -147,7 +147,7 @@ impl SpecPosition {
 }
 
 impl Keyed {
-    /// What is the same for two items that are one.
+    /// The identity of an item: equal for items with the same key.
     pub(crate) fn identity(&self, item: &Node<'_>) -> String {
         let parts = self.keys.iter().map(|(field, default)| match (key(item, field), default) {
             (Some(given), _) => given.to_string(),
@@ -157,12 +157,12 @@ impl Keyed {
         parts.collect::<Vec<_>>().join(" ")
     }
 
-    /// Whether that field is a part of the key.
+    /// Whether the field is part of the key.
     pub(crate) fn is_key(&self, field: &str) -> bool {
         self.keys.iter().any(|(key, _)| *key == field)
     }
 
-    /// Whether it is the list of a pod's containers, of one sort or another.
+    /// Whether it is a list of a pod's containers, of any kind.
     pub(crate) fn holds_containers(&self) -> bool {
         matches!(self.item, SpecPosition::Container)
     }
@@ -190,7 +190,7 @@ fn key<'n>(item: &'n Node<'_>, field: &str) -> Option<&'n Value> {
     item.get(field).and_then(Node::scalar)
 }
 
-/// What doesn't fit, and the way to it from the inside out.
+/// An invalid value, and the path to it from the inside out.
 #[derive(Debug)]
 struct Misfit {
     way: Vec<String>,

@@ -1,4 +1,4 @@
-//! The pod's spec, as the layers make it one after the other.
+//! The pod's spec, to which the layers are applied one after the other.
 
 use crate::{
     Arguments, Config, arguments,
@@ -14,20 +14,20 @@ use pointsman_plugin::{
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The spec so far.
+/// The current spec.
 #[derive(Debug)]
 pub(crate) struct Pod<'a> {
     pub(crate) spec: Node<'a>,
-    /// What is added to the template's own annotations.
+    /// Annotations to add to the template's own.
     pub(crate) annotations: BTreeMap<&'static str, Node<'a>>,
     rules: &'static Rules,
-    /// The container that the weakest runner went to.
+    /// The container to which the first runner was applied.
     runner: Option<String>,
-    /// The entries of all layers' `config`, each of the strongest.
+    /// The entries of all layers' `config`. Each has the value with the highest precedence.
     config: BTreeMap<String, Node<'a>>,
 }
 
-/// The command line of a container, of one layer.
+/// The command line of a container, from one layer.
 #[derive(Debug, Default)]
 struct Line<'a> {
     container: String,
@@ -36,7 +36,7 @@ struct Line<'a> {
 }
 
 impl<'a> Pod<'a> {
-    /// What all layers and the host's frame together make.
+    /// Merges all layers and the host's frame.
     pub(crate) fn merged(rules: &'static Rules, config: &Config, request: &'a Request, frame: Option<&Value>) -> Result<Self, Failure> {
         let by = By { rank: 0, layer: By::PLUGIN.layer };
         let mut pod = Self { spec: Node::object([], by), annotations: BTreeMap::new(), rules, runner: None, config: BTreeMap::new() };
@@ -76,7 +76,7 @@ impl<'a> Pod<'a> {
         Ok(())
     }
 
-    /// Lays one layer's parts over the spec so far. The names are those of the two parts.
+    /// Merges one layer's parts over the current spec. `names` are the names of the two parts.
     fn lay(&mut self, config: &Config, pod: Option<Node<'a>>, runner: Option<Node<'a>>, names: [&str; 2]) -> Result<(), Failure> {
         let mut lines: Vec<Line<'a>> = Vec::new();
         if let Some(mut pod) = pod {
@@ -104,7 +104,7 @@ impl<'a> Pod<'a> {
             self.runner.get_or_insert_with(|| line.container.clone());
             match lines.iter_mut().find(|other| other.container == line.container) {
                 None => lines.push(line),
-                // Within a layer the two are one command line: the container begins it, the runner goes on.
+                // Within a layer, the two form one command line: first the container's, then the runner's.
                 Some(before) => {
                     before.args = joined(before.args.take(), line.args);
                     before.command = joined(before.command.take(), line.command);
@@ -117,7 +117,7 @@ impl<'a> Pod<'a> {
         Ok(())
     }
 
-    /// All of a container but its command line, which is told.
+    /// Merges a container except for its command line, which is returned.
     fn lay_container(&mut self, mut node: Node<'a>) -> Line<'a> {
         let by = node.by;
         let given = node.take("name").and_then(|name| name.as_str().filter(|name| !name.is_empty()).map(str::to_owned));
@@ -152,7 +152,7 @@ impl<'a> Pod<'a> {
         container.set("args", args);
     }
 
-    /// Sets the variables that `config` asks for, except where a layer that is no weaker sets them by `env`.
+    /// Sets the variables in `config`, except those that a layer of the same or higher precedence sets in `env`.
     fn set_config(&mut self) {
         let entries = std::mem::take(&mut self.config);
         let Some(main) = self.main_mut() else { return };
@@ -171,9 +171,9 @@ impl<'a> Pod<'a> {
         }
     }
 
-    /// The main container: the one of that name, else, where the rules are lenient, the one that is the runner, else the first.
+    /// The main container: the one with the main name. If the rules are lenient, otherwise the runner, and otherwise the first container.
     ///
-    /// A runner with a name of its own counts for more than the first container, which may be a sidecar.
+    /// A runner with a different name takes precedence over the first container, which may be a sidecar.
     fn main_name(&self) -> Option<&str> {
         let names = || self.spec.items_at("containers").iter().filter_map(|container| container.text_at("name"));
         let named = names().find(|name| *name == self.rules.main);
@@ -190,7 +190,7 @@ impl<'a> Pod<'a> {
         self.named_mut(&name)
     }
 
-    /// Puts the main container before all others.
+    /// Moves the main container before all others.
     pub(crate) fn put_main_first(&mut self) {
         let Some(name) = self.main_name().map(str::to_owned) else { return };
         if let Some(containers) = self.spec.fields_mut().and_then(|spec| spec.get_mut("containers")?.items_mut()) {
@@ -221,9 +221,9 @@ pub(crate) fn add_arguments<'a>(container: &mut Node<'a>, words: impl IntoIterat
     }
 }
 
-/// Sets a variable unless it is set.
+/// Sets a variable unless it is already set.
 ///
-/// It comes before the others, because the kubelet expands a `$(VAR)` in a variable's value only where VAR stands above it.
+/// It is inserted before the others, because the kubelet expands `$(VAR)` in a variable's value only if VAR is defined earlier.
 pub(crate) fn set_variable<'a>(container: &mut Node<'a>, name: &str, value: impl Into<String>, by: By<'a>) {
     if !has_variable(container, name)
         && let Some(env) = container.list_at("env", by)

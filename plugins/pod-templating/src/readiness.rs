@@ -1,4 +1,4 @@
-//! When a pod is ready.
+//! The readiness of a pod.
 
 use crate::{
     node::{By, Form, Node},
@@ -7,9 +7,10 @@ use crate::{
 use pointsman_plugin::{Reason, reason};
 use serde_json::Value;
 
-/// Gives the main container a probe unless it has one: it is ready as soon as it listens, on that port if it declares none.
+/// Adds a readiness probe to the main container unless it has one: the container is ready as soon as it listens. `port` is used if it
+/// declares no port.
 ///
-/// Without one a pod would get requests while it still loads its model.
+/// Without a probe, a pod would get requests while it loads its model.
 pub(crate) fn probe(port: u64, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
     let Some(main) = pod.main_mut().filter(|main| main.get("readinessProbe").is_none()) else { return };
     let tcp = |port: &&Node<'_>| port.text_at("protocol").is_none_or(|protocol| protocol == "TCP");

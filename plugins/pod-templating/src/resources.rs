@@ -2,9 +2,9 @@
 
 use crate::{node::Node, pod::Pod};
 
-/// Lets the stronger of limit and request count for both, where they must be equal.
+/// If limit and request must be equal, the one with higher precedence is used for both.
 ///
-/// A runtime that says both, and a service that says one of them, would else make a pod that the cluster refuses.
+/// Otherwise, a runtime that sets both and a service that sets one of them would give a pod that the cluster rejects.
 pub(crate) fn settle(pod: &mut Pod<'_>) {
     for field in ["initContainers", "containers"] {
         let containers = pod.spec.fields_mut().and_then(|spec| spec.get_mut(field)?.items_mut());
@@ -33,7 +33,7 @@ fn settle_of(resources: &mut Node<'_>) {
     }
 }
 
-/// Devices and huge pages can't be shared, so nobody gets more of them than he asked for.
+/// Devices and huge pages can't be overcommitted: the limit must equal the request.
 fn must_be_equal(resource: &str) -> bool {
     resource.starts_with("hugepages-") || resource.split_once('/').is_some_and(|(domain, _)| domain != "kubernetes.io")
 }

@@ -1,4 +1,4 @@
-//! What differs from one kind of service to another.
+//! The differences between the kinds of services.
 
 use crate::{Config, eh_ops, kserve, ome, pod::Pod};
 use pointsman_plugin::{Failure, Reason, Role, Subject, pod_templating::Request};
@@ -6,15 +6,15 @@ use pointsman_plugin::{Failure, Reason, Role, Subject, pod_templating::Request};
 /// The rules for the pods of one kind.
 #[derive(Debug)]
 pub(crate) struct Rules {
-    /// What the main container is called where nobody names it.
+    /// The default name of the main container.
     pub(crate) main: &'static str,
-    /// Whether another container is the main one where none is called so.
+    /// Whether another container is the main one if none has that name.
     pub(crate) lenient: bool,
-    /// Whether a layer has a say in the spec of a pod of that role.
+    /// Whether a layer applies to the spec of a pod with that role.
     pub(crate) speaks: fn(&str, Role) -> bool,
-    /// The sentence for a main container without an image, which goes by that name. The cluster's own names no cause.
+    /// The error for a main container without an image. The cluster's own error names no cause.
     pub(crate) no_image: fn(&Request, &str) -> String,
-    /// What is added to the merged layers.
+    /// Completes the merged pod.
     pub(crate) finish: fn(&Config, &Request, &mut Pod<'_>, &mut Vec<Reason>) -> Result<(), Failure>,
 }
 

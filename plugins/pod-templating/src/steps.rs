@@ -1,7 +1,7 @@
 //! The operations that turn the host's frame into the finished template.
 //!
-//! They are what `pointsman explain` shows, so each says whose it is. What one layer said is one operation; where several have a part in
-//! something, it is taken apart.
+//! `pointsman explain` shows them, so each contains its source. Everything from one layer is one operation. A value with several sources is
+//! split.
 
 use crate::{
     node::{By, Form, Node},
@@ -15,10 +15,10 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// How many levels are taken apart. The host follows no path that leads deeper than 64.
+/// The maximum number of levels that are split. The host accepts paths of at most 64 levels.
 const DEEPEST: usize = 24;
 
-/// The operations.
+/// The operations between the frame and the finished spec.
 pub(crate) fn between(frame: Option<&Value>, spec: &Node<'_>) -> Result<Vec<Operation>, Failure> {
     let mut steps = Steps { operations: Vec::new() };
     let none = Value::Object(Map::new());
@@ -64,7 +64,7 @@ impl Steps {
         Ok(())
     }
 
-    /// What is there becomes the node.
+    /// Changes the existing value to the node.
     fn change(&mut self, path: &str, old: &Value, node: &Node<'_>, place: SpecPosition, depth: usize) -> Result<(), Failure> {
         if node.is(old) {
             return Ok(());
@@ -89,11 +89,11 @@ impl Steps {
         Ok(())
     }
 
-    /// Makes the node where nothing is, or in place of what is there.
+    /// Creates the node, or replaces the existing value with it.
     fn build(&mut self, action: Action, path: &str, node: &Node<'_>, place: SpecPosition, depth: usize) -> Result<(), Failure> {
         match (place, &node.form) {
             (SpecPosition::List(keyed), Form::List(items)) => {
-                // Containers are taken apart, whoever said them.
+                // Containers are always split, regardless of their sources.
                 let first = if keyed.holds_containers() { None } else { items.first().and_then(Node::sole) };
                 let begun = self.begin(action, path, items, first.unwrap_or(node.by), first)?;
                 let mut others = items.iter().enumerate().skip(begun);
@@ -105,7 +105,7 @@ impl Steps {
                 words.iter().skip(begun).try_for_each(|word| self.add(&below(path, "-"), word, word.by))
             }
             (_, Form::Object(fields)) if depth <= DEEPEST && node.sole().is_none() => {
-                // What the weakest said comes first, in one piece.
+                // The layer with the lowest precedence comes first, in one operation.
                 let by = fields.values().filter_map(Node::sole).min_by_key(|by| by.rank).unwrap_or(node.by);
                 self.parts(action, (path, path), node, |_, part| part.sole() == Some(by), by, place, depth)
             }
@@ -113,14 +113,14 @@ impl Steps {
         }
     }
 
-    /// A list with the items at its beginning that all are one layer's, in one piece. Tells how many these are.
+    /// Writes a list with only its first items, as far as they have the same single source. Returns their number.
     fn begin(&mut self, action: Action, path: &str, items: &[Node<'_>], by: By<'_>, first: Option<By<'_>>) -> Result<usize, Failure> {
         let begun = items.iter().take_while(|item| first.is_some() && item.sole() == first).count();
         self.put(action, path, &&items[..begun], by)?;
         Ok(begun)
     }
 
-    /// An item at the end of a list.
+    /// Appends an item to a list.
     fn item(&mut self, list: &str, index: usize, item: &Node<'_>, keyed: &Keyed, depth: usize) -> Result<(), Failure> {
         let end = below(list, "-");
         let named = item.fields().into_iter().flatten().find(|(name, _)| keyed.is_key(name)).map_or(item.by, |(_, key)| key.by);
@@ -137,7 +137,8 @@ impl Steps {
         self.parts(Action::Add, (&end, &path), item, first, named, keyed.item, depth)
     }
 
-    /// An object with some of its fields, and then the others. The two paths are where it is put, and where it is then.
+    /// Writes an object with some of its fields, and then the others. The two paths are the path of the operation, and the path of the
+    /// object afterwards.
     #[allow(clippy::too_many_arguments, reason = "they are what there is to say, and both callers say it in a line")]
     fn parts<'n, 'a: 'n>(
         &mut self,

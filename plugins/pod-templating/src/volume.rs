@@ -1,4 +1,4 @@
-//! Volumes, and where they are mounted.
+//! Volumes and their mounts.
 
 use crate::{
     node::{By, Form, Node},
@@ -6,7 +6,7 @@ use crate::{
 };
 use pointsman_plugin::{Failure, Subject};
 
-/// A claim that holds files, as `pvc://CLAIM/PATH` and `pvc://NAMESPACE:CLAIM/PATH` name it.
+/// A claim that contains files, from `pvc://CLAIM/PATH` or `pvc://NAMESPACE:CLAIM/PATH`.
 #[derive(Debug)]
 pub(crate) struct Claim<'u> {
     pub(crate) namespace: Option<&'u str>,
@@ -15,7 +15,7 @@ pub(crate) struct Claim<'u> {
 }
 
 impl<'u> Claim<'u> {
-    /// The claim that the URI names, if it is one of those.
+    /// Parses the URI of a claim; none if it has another scheme.
     pub(crate) fn parse_uri(uri: &'u str) -> Option<Self> {
         let rest = uri.strip_prefix("pvc://")?;
         let (claim, sub_path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -23,7 +23,7 @@ impl<'u> Claim<'u> {
         Some(Self { namespace, name, sub_path: sub_path.trim_matches('/') })
     }
 
-    /// The same, if the subject's pods can mount it. `what` it holds is for people.
+    /// The same, if the subject's pods can mount the claim. `what` describes the content for messages.
     pub(crate) fn of_subject(uri: &'u str, what: &str, subject: &Subject) -> Result<Option<Self>, Failure> {
         let Some(claim) = Self::parse_uri(uri) else { return Ok(None) };
         if claim.name.is_empty() {
@@ -46,7 +46,7 @@ impl<'u> Claim<'u> {
     }
 }
 
-/// The source of a volume that is a claim.
+/// The volume source for a claim.
 pub(crate) fn claim<'a>(name: &str, read_only: bool, by: By<'a>) -> (&'static str, Node<'a>) {
     let mut source = Node::object([("claimName", Node::text(name, by))], by);
     if read_only {
@@ -59,13 +59,13 @@ pub(crate) fn yes(by: By<'_>) -> Node<'_> {
     Node { by, form: Form::Scalar(true.into()) }
 }
 
-/// Whether the container has something at that path.
+/// Whether something is mounted in the container at that path.
 pub(crate) fn is_mounted(container: &Node<'_>, path: &str) -> bool {
     let at = |mount: &Node<'_>| mount.text_at("mountPath").is_some_and(|other| other.trim_end_matches('/') == path.trim_end_matches('/'));
     container.items_at("volumeMounts").iter().any(at)
 }
 
-/// Adds a volume with that source by that name, or by another if it is taken, and tells it.
+/// Adds a volume with this source. If the name is taken, uses another. Returns the name.
 pub(crate) fn add<'a>(pod: &mut Pod<'a>, wanted: &str, source: (&str, Node<'a>), by: By<'a>) -> String {
     let mut name = wanted.to_owned();
     let mut number = 1;
@@ -83,7 +83,7 @@ pub(crate) fn is_there(pod: &Pod<'_>, volume: &str) -> bool {
     pod.spec.items_at("volumes").iter().any(|other| other.text_at("name") == Some(volume))
 }
 
-/// Mounts the volume into the main container, which can only read it. An empty part means the whole volume.
+/// Mounts the volume into the main container, read-only. An empty part means the whole volume.
 pub(crate) fn mount<'a>(pod: &mut Pod<'a>, volume: &str, path: &str, part: &str, by: By<'a>) {
     let mut mount = mounted(volume, path, by);
     mount.set("readOnly", yes(by));
@@ -93,7 +93,7 @@ pub(crate) fn mount<'a>(pod: &mut Pod<'a>, volume: &str, path: &str, part: &str,
     add_mount(pod, mount, by);
 }
 
-/// Mounts the volume into the main container, which can also write to it.
+/// Mounts the volume into the main container, writable.
 pub(crate) fn mount_writable<'a>(pod: &mut Pod<'a>, volume: &str, path: &str, by: By<'a>) {
     add_mount(pod, mounted(volume, path, by), by);
 }

@@ -1,4 +1,4 @@
-//! Command lines: which list counts, and how flags merge.
+//! Command lines: which list is used, and how flags are merged.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

@@ -7,7 +7,7 @@ use asked::{TestRequest, ask};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
-/// What the host gives, and those layers.
+/// The host's frame with these layers.
 fn benchmark<const N: usize>(layers: [(&str, Value); N]) -> TestRequest {
     let mut asked = ask(layers).role(Role::Job);
     asked.request.subject.kind = "BenchmarkJob".into();

@@ -1,4 +1,4 @@
-//! The golden cases, asked without a host.
+//! The golden cases, without a host.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod asked;

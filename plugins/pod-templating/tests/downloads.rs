@@ -1,4 +1,4 @@
-//! Models that nobody has put on the nodes, adapters, and storage.
+//! Models that aren't on the nodes, adapters, and storage.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;
@@ -119,7 +119,7 @@ fn storage_holds_a_model_that_is_downloaded() {
     assert!(said.starts_with("the model llama is to be downloaded into the claim chat-storage, which is read-only"), "{said}");
 }
 
-/// A model that is downloaded into a claim, by a pod with those fields.
+/// A model that a pod with these fields downloads into a claim.
 fn stored(uri: &str, pod: Value) -> TestRequest {
     ask([("runtime", runner(json!({}))), ("user", json!({"pod": pod})), ("model", model(uri)), ("storage", json!({"claim": "s"}))])
 }
@@ -298,7 +298,7 @@ fn vllm_gets_room_for_the_largest_rank() {
     let (small, large, unknown) = (lora("a", json!(8)), lora("b", json!(20)), lora("b", json!(null)));
     assert_eq!(limits(std::slice::from_ref(&small), &["m"]), ["--max-lora-rank", "8"]);
     assert_eq!(limits(&[small.clone(), large.clone()], &["m"]), ["--max-loras", "2", "--max-lora-rank", "32"]);
-    // By its default, vLLM takes ranks up to 16.
+    // By default, vLLM accepts ranks up to 16.
     assert_eq!(limits(&[small.clone(), unknown], &["m"]), ["--max-loras", "2", "--max-lora-rank", "16"]);
     let given = ["m", "--max-cpu-loras=1", "--max_lora_rank", "64"];
     assert_eq!(limits(&[small.clone(), large], &given), [""; 0]);

@@ -1,4 +1,4 @@
-//! LLMInferenceServices: how preset, base configurations and service are merged, and what a pod has at least.
+//! LLMInferenceServices: how preset, base configurations and service are merged, and the minimum content of a pod.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

@@ -1,4 +1,4 @@
-//! LLMInferenceServices: what vLLM is told of how the model is split.
+//! LLMInferenceServices: vLLM's flags for the split of the model.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

@@ -1,4 +1,4 @@
-//! LLMInferenceServices: what the endpoint picker is told.
+//! LLMInferenceServices: the arguments of the endpoint picker.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

@@ -1,4 +1,4 @@
-//! LLMInferenceServices: how the model and its adapters get into the pod.
+//! LLMInferenceServices: how the model and its adapters are provided in the pod.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

@@ -1,4 +1,4 @@
-//! How what runtime and service say is merged.
+//! How the layers of runtime and service are merged.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;
@@ -7,13 +7,13 @@ use asked::{ask, runner};
 use pointsman_plugin::Role;
 use serde_json::{Value, json};
 
-/// The first container's field, of a runtime's and a service's runner.
+/// The merged field of the first container, from the runners of a runtime and a service.
 fn merged(field: &str, runtime: Value, user: Value) -> Value {
     let container = |value: Value| json!({field: value});
     ask([("runtime", runner(container(runtime))), ("user", json!({"runner": container(user)}))]).container()[field].take()
 }
 
-/// The spec's field, of a runtime's and a service's pod.
+/// The merged field of the spec, from the pods of a runtime and a service.
 fn merged_pod(field: &str, runtime: Value, user: Value) -> Value {
     let mut layer = runner(json!({}));
     layer["pod"] = json!({field: runtime});

@@ -1,4 +1,4 @@
-//! How the model gets into the pod, and where the pod goes.
+//! How the model is provided in the pod, and where the pod is placed.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

@@ -1,4 +1,4 @@
-//! The host's presets for LLMInferenceServices: each makes whole pods, and pins its images.
+//! The host's presets for LLMInferenceServices: each gives complete pods and pins its images.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;
@@ -19,7 +19,7 @@ fn pod(preset: &Value, place: &str) -> TestRequest {
     llm([("preset", json!({"pod": pod})), ("model", json!({"uri": "hf://a/b", "name": "b"})), ("parallelism", parallelism)])
 }
 
-/// Every image has a tag that isn't `latest`, and nobody may be root.
+/// Every image has a tag other than `latest`, and no container may run as root.
 fn is_sound(spec: &Value) {
     for container in ["initContainers", "containers"].iter().filter_map(|field| spec[field].as_array()).flatten() {
         let (_, tag) = container["image"].as_str().unwrap().rsplit_once(':').unwrap();

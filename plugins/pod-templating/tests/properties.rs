@@ -1,4 +1,4 @@
-//! What holds whatever is asked.
+//! Properties that hold for every question.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;
@@ -29,7 +29,7 @@ const LAYERS: [&str; 12] = [
     "adapter",
 ];
 
-/// The annotations about the engine, each with values that the host lets pass.
+/// The annotations about the engine, each with values that the host accepts.
 const OF_ENGINE: [(&str, [&str; 3]); 6] = [
     ("model.ome.io/max-tokens", ["1", "4096", "18446744073709551615"]),
     ("model.ome.io/context-length", ["1", "8192", "131072"]),
@@ -47,7 +47,7 @@ const OTHER_SETTINGS: [(&str, [&str; 3]); 5] = [
     ("oci.ome.io/availability-domain", ["a", "b", "c"]),
 ];
 
-/// Flags that settings become, and other names of theirs.
+/// Flags for settings, and aliases of them.
 const FLAGS: [&str; 12] = [
     "--max-model-len=1",
     "--max_model_len",
@@ -63,7 +63,7 @@ const FLAGS: [&str; 12] = [
     "--lora-paths",
 ];
 
-/// Names that the policy knows, so that arbitrary values meet its rules.
+/// Names that the policy knows, so that arbitrary values trigger its rules.
 const FIELDS: [&str; 44] = [
     "pod",
     "runner",
@@ -152,14 +152,14 @@ fn object(fields: Vec<(&'static str, Value)>) -> Value {
     Value::Object(fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect::<Map<_, _>>())
 }
 
-/// Any value at all.
+/// An arbitrary value.
 fn any_value() -> impl Strategy<Value = Value> {
     scalar().prop_recursive(6, 64, 6, |inner| {
         prop_oneof![vec(inner.clone(), 0..4).prop_map(Value::from), vec((select(FIELDS.to_vec()), inner), 0..6).prop_map(object),]
     })
 }
 
-/// A list of things with a key, each with some of those fields.
+/// A list of items with a key, each with some of these fields.
 fn keyed(key: &'static str, fields: &'static [&'static str]) -> impl Strategy<Value = Vec<Value>> {
     let item = (select(vec!["a", "b", "ome-container"]), vec((select(fields.to_vec()), any_value()), 0..3));
     vec(item, 0..3).prop_map(move |items| {
@@ -172,7 +172,7 @@ fn keyed(key: &'static str, fields: &'static [&'static str]) -> impl Strategy<Va
     })
 }
 
-/// Mostly without those whose name is there already: they would all be refused.
+/// Usually without duplicates, which would all be rejected.
 fn distinct(items: Vec<Value>, key: &str) -> Vec<Value> {
     let keep = items.len() > 1 && items[0][key] == "b";
     let name = |item: &Value| item[key].as_str().filter(|name| !name.is_empty()).unwrap_or("ome-container").to_owned();
@@ -202,7 +202,7 @@ fn container() -> impl Strategy<Value = Value> {
     })
 }
 
-/// What a layer may well say.
+/// A plausible layer.
 fn likely() -> impl Strategy<Value = Value> {
     let volumes = keyed("name", &["emptyDir", "hostPath"]);
     (vec(container(), 0..3), option::of(container()), volumes, option::of(any_value())).prop_map(
@@ -220,14 +220,14 @@ fn asked() -> impl Strategy<Value = TestRequest> {
     prop_oneof![ome, requests(llm([]), &LLM_LAYERS, &LLM_ROLES)]
 }
 
-/// Settings that the host lets pass.
+/// Settings that the host accepts.
 fn settings() -> impl Strategy<Value = Value> {
     let known = OF_ENGINE.iter().chain(&OTHER_SETTINGS);
     let each: Vec<_> = known.map(|(annotation, values)| (Just(*annotation), option::of(select(values.to_vec())))).collect();
     each.prop_map(|each| object(each.into_iter().filter_map(|(annotation, value)| Some((annotation, json!(value?)))).collect()))
 }
 
-/// A service with valid settings, on an engine that is known or isn't, and what its layers say of storage and an adapter.
+/// A service with valid settings, a known or unknown engine, and layers for storage and an adapter.
 fn valid() -> impl Strategy<Value = TestRequest> {
     let line = select(vec![
         json!({"command": ["vllm", "serve"]}),
@@ -279,7 +279,7 @@ fn requests(empty: TestRequest, layers: &[&'static str], roles: &[Role]) -> impl
     })
 }
 
-/// The same value with the fields of its objects the other way round, where the order is kept.
+/// The same value with the fields of its objects in reverse order, if the order is preserved.
 fn reversed(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -346,7 +346,7 @@ proptest! {
         for layer in &mut other.request.layers {
             layer.content = turned(&layer.content);
         }
-        // Of what can't be read the sentence tells the first place, which is another one then.
+        // An error names the first unreadable position, which then differs.
         match (asked.answer(), other.answer()) {
             (Err(one), Err(another)) => prop_assert!(!one.is_empty() && !another.is_empty()),
             (one, another) => prop_assert_eq!(one, another),

@@ -37,7 +37,7 @@ fn ray_is_started_before_the_heads_command() {
     assert_eq!(asked.codes(), ["Parallelism", "ReadinessProbe", "RayHead"]);
 }
 
-/// Bash itself says what it makes of words that it would read otherwise in a script.
+/// Bash itself prints the words, which it would interpret differently inside a script.
 #[test]
 fn the_words_of_the_command_reach_it_as_they_are() {
     let odd = ["printf", "[%s]", "it's", "a \"b\"", "$HOME", "`x`", "$(y)", "", "a\nb", "*"];

@@ -11,12 +11,12 @@ fn standard(name: &str) -> (&'static str, Value) {
     ("settings", json!({"security.ome.io/pod-security-policy": name}))
 }
 
-/// A service with those fields in its pod.
+/// A service with these fields in its pod.
 fn with(name: &str, pod: Value) -> TestRequest {
     ask([("runtime", runner(json!({}))), ("user", json!({"pod": pod})), standard(name)])
 }
 
-/// With that in the security context of the main container.
+/// A runtime with this security context in the main container.
 fn of_main(name: &str, context: Value) -> TestRequest {
     ask([("runtime", runner(json!({"securityContext": context}))), standard(name)])
 }

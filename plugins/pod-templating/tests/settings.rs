@@ -1,4 +1,4 @@
-//! What annotations say of the engine, of the cloud and of secrets.
+//! Settings from annotations about the engine, the cloud and secrets.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

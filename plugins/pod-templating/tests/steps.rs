@@ -1,4 +1,4 @@
-//! The operations: whose each is, and what they do to a template that has something already.
+//! The operations: the source of each, and their effect on a template that isn't empty.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::needless_pass_by_value)]
 
 mod asked;

@@ -1,7 +1,7 @@
-//! The pods of KServe's LLMInferenceService: a preset, base configurations and the service say what they are, and the model is brought to
-//! where their command lines look for it.
+//! The pods of KServe's LLMInferenceService: the layers of a preset, base configurations and the service are merged, and the model is
+//! provided where their command lines expect it.
 //!
-//! The host has filled in the templates of their strings, so that none is touched here.
+//! The host has already filled in the templates in their strings, so they stay unchanged here.
 
 mod name;
 mod parallelism;
@@ -11,10 +11,10 @@ mod storage;
 use crate::{Config, pod::Pod, readiness, rules::Rules};
 use pointsman_plugin::{Failure, Reason, Role, pod_templating::Request};
 
-// The container that serves is `main` and no other, as with KServe: a service that adds a sidecar to the preset names only that.
+// As in KServe, the container that serves is always `main`: a service that adds a sidecar to the preset only names the sidecar.
 pub(crate) static RULES: Rules = Rules { main: "main", lenient: false, speaks, no_image, finish };
 
-/// Where vLLM listens unless it is told, and where requests go to.
+/// vLLM's default port, which requests are sent to.
 const PORT: u64 = 8000;
 
 fn speaks(layer: &str, _: Role) -> bool {
@@ -26,7 +26,7 @@ fn finish(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut V
         return scheduler::configure(request, pod, reasons);
     }
     storage::bring(config, request, pod, reasons)?;
-    // What parallelism says may put a shell before the command.
+    // Parallelism may insert a shell before the command.
     name::tell(request, pod, reasons)?;
     parallelism::tell(config, request, pod, reasons)?;
     if request.role != Role::Worker {

@@ -1,4 +1,4 @@
-//! What vLLM calls the model: requests name it, and so do those who route them.
+//! The name of the model in vLLM, which requests and routers use.
 
 use crate::{
     engine::{self, Engine},
@@ -10,14 +10,14 @@ use serde::Deserialize;
 
 const FLAG: &str = "--served-model-name";
 
-/// What the layer `model` says of it.
+/// The name in the layer `model`.
 #[derive(Debug, Deserialize)]
 struct Model {
     #[serde(default)]
     name: String,
 }
 
-/// Tells vLLM the name, unless its command line does: a service with arguments of its own has none of the preset's.
+/// Sets vLLM's flag for the name, unless its command line has it: a service with its own arguments has none of the preset's.
 pub(crate) fn tell(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let Some(Model { name }) = request.layer::<Option<Model>>("model")?.flatten() else { return Ok(()) };
     let Some(main) = pod.main_mut().filter(|_| !name.is_empty()) else { return Ok(()) };

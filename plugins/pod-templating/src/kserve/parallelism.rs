@@ -1,6 +1,6 @@
-//! What vLLM is told of `spec.parallelism`.
+//! vLLM's flags for `spec.parallelism`.
 //!
-//! It stands here and not in the presets, so that a template without a preset gets it too, and so that a flag that somebody gives counts.
+//! They are set here, not in the presets, so that a template without a preset also gets them, and explicit flags take precedence.
 
 use crate::{
     Config, Group,
@@ -12,10 +12,10 @@ use crate::{
 use pointsman_plugin::{Failure, Reason, Role, pod_templating::Request, reason};
 use serde::Deserialize;
 
-/// Over which port the copies of a group talk to each other, unless the service says it.
+/// The default port over which the copies of a group communicate.
 const RPC_PORT: u64 = 5555;
 
-// LeaderWorkerSet gives every pod of a group these variables, and the kubelet puts them in.
+// LeaderWorkerSet sets these variables in every pod of a group, and the kubelet expands them.
 const LEADER: &str = "$(LWS_LEADER_ADDRESS)";
 const PLACE: &str = "$(LWS_WORKER_INDEX)";
 
@@ -33,10 +33,10 @@ struct Parallelism {
     group: Option<Group>,
 }
 
-/// A flag, its short name, its value and who asks for it.
+/// A flag, its short name, its value and its source.
 type Flag<'a> = (&'static str, &'static str, Option<String>, By<'a>);
 
-/// Tells vLLM how the model is split, as far as its command line doesn't say it.
+/// Sets vLLM's flags for the split of the model, unless its command line already has them.
 pub(crate) fn tell(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let layer = request.layer::<Option<Parallelism>>("parallelism")?.flatten();
     let by = layer.as_ref().map_or(By::PLUGIN, |_| By { layer: "parallelism", ..By::PLUGIN });
@@ -64,7 +64,7 @@ pub(crate) fn tell(config: &Config, request: &Request, pod: &mut Pod<'_>, reason
     let mut flags = wanted.flags(Extent { gpus, nodes }, derive, by);
     let mut reckoned = None;
     if request.role == Role::Worker && nodes > 1 {
-        // Where each pod takes requests for its own copies, none is headless.
+        // If each pod accepts requests for its own copies, none is headless.
         if !is_given("--data-parallel-hybrid-lb", "-dph") {
             flags.push(("--headless", "", None, by));
         }
@@ -92,12 +92,12 @@ impl Parallelism {
         [self.tensor, self.pipeline, self.data].iter().any(Option::is_some) || self.expert == Some(true)
     }
 
-    /// How many copies share a pod.
+    /// The number of copies per pod.
     fn local(&self, nodes: u64) -> u64 {
         self.data.map_or(1, |data| self.data_local.unwrap_or(data / nodes)).max(1)
     }
 
-    /// The flags that all pods of a group get. What nobody says follows from the GPUs and the nodes, if it is to.
+    /// The flags of all pods in a group. If `derive` is set, missing values are derived from the GPUs and the nodes.
     fn flags<'a>(&self, Extent { gpus, nodes }: Extent, derive: bool, by: By<'a>) -> Vec<Flag<'a>> {
         let mut flags = Vec::new();
         let stages = if nodes > 1 { 1 } else { self.pipeline.unwrap_or(1).max(1) };
@@ -131,15 +131,15 @@ impl Parallelism {
     }
 }
 
-/// Tells a worker the number of its first copy, which is its place in the group times the copies of a pod. The kubelet puts variables in
-/// but doesn't multiply, so a shell does, and then becomes vLLM. The answer is the flag, for people.
+/// Sets the number of a worker's first copy, which is the worker's index in the group times the copies per pod. The kubelet expands
+/// variables but can't multiply, so a shell computes it and then executes vLLM. Returns the flag, for messages.
 fn start_rank<'a>(main: &mut Node<'a>, local: u64, by: By<'a>) -> Result<String, Failure> {
     let Some(command) = main.take("command").filter(|command| !command.items().is_empty()) else {
         return Err("the container main of a worker needs a command, such as [vllm, serve, /mnt/models], to pass each worker the rank of \
                     its first copy: set it, or add --data-parallel-start-rank to the arguments"
             .into());
     };
-    // `$$` is a dollar to the kubelet.
+    // The kubelet converts `$$` to a dollar sign.
     let script = format!("exec \"$@\" --data-parallel-start-rank \"$$((LWS_WORKER_INDEX * {local}))\"");
     let mut words: Vec<_> = ["/bin/sh", "-c", &script, "sh"].into_iter().map(|word| Node::text(word, by)).collect();
     words.extend(command.items().iter().cloned());

@@ -1,4 +1,4 @@
-//! What the endpoint picker is told: which pool is its own, and what it weighs.
+//! The arguments of the endpoint picker: its pool, and its configuration.
 
 use crate::{
     arguments,
@@ -10,10 +10,10 @@ use pointsman_plugin::{Failure, Reason, pod_templating::Request, reason};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-/// What has several pickers elect one of them, which takes all requests.
+/// The flag with which several pickers elect a leader, which gets all requests.
 const ELECTS: &str = "--ha-enable-leader-election";
 
-/// Where a ConfigMap's configuration is.
+/// The mount path of a ConfigMap's configuration.
 const CONFIG: &str = "/etc/pointsman/scheduler";
 
 /// The layer `scheduler`.
@@ -24,7 +24,7 @@ struct Scheduler {
     namespace: String,
     #[serde(default)]
     replicas: u64,
-    /// Whether one of several pickers leads.
+    /// Whether several pickers elect a leader.
     #[serde(default = "yes")]
     elects: bool,
     config: Option<Map<String, Value>>,
@@ -42,7 +42,7 @@ struct Key {
     key: String,
 }
 
-/// Tells the picker what it isn't told by its arguments.
+/// Adds the arguments that the picker lacks.
 pub(crate) fn configure(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let by = By { layer: "scheduler", ..By::PLUGIN };
     let Some(scheduler) = request.layer::<Option<Scheduler>>("scheduler")?.flatten() else { return Ok(()) };
@@ -53,7 +53,7 @@ pub(crate) fn configure(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<
             .push(reason("SchedulerUntold", "The command line of main is a script, which must set the pool and the configuration itself."));
         return Ok(());
     }
-    // Pickers before 1.0 write `-poolName`.
+    // Pickers before 1.0 use `-poolName`.
     let plain = |flag: &str| flag.replace('-', "").to_ascii_lowercase();
     let given: Vec<_> = line.iter().filter_map(|word| arguments::flag(word)).map(|flag| plain(&flag)).collect();
     let is_given = |flag: &str| given.contains(&plain(flag));
@@ -69,13 +69,13 @@ pub(crate) fn configure(request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<
     }
     match (scheduler.config, scheduler.config_map) {
         _ if configured => {}
-        // JSON is YAML, which it reads.
+        // JSON is also valid YAML, which the picker parses.
         (Some(config), _) => words.extend(["--config-text".to_owned(), Value::Object(config).to_string()]),
         (None, Some(Key { name, key })) => {
             words.extend(["--config-file".to_owned(), format!("{CONFIG}/{key}")]);
             if !volume::is_mounted(main, CONFIG) {
                 let text = |text: &str| Node::text(text, by);
-                // With `items`, a key that isn't there is told by the kubelet.
+                // With `items`, the kubelet reports a missing key.
                 let items = Node::list(vec![Node::object([("key", text(&key)), ("path", text(&key))], by)], by);
                 let source = ("configMap", Node::object([("name", text(&name)), ("items", items)], by));
                 let volume = volume::add(pod, "scheduler", source, by);

@@ -1,7 +1,7 @@
-//! How the model and its adapters get into the pod: KServe's initializer downloads them, or a volume holds them.
+//! Provides the model and its adapters in the pod: KServe's initializer downloads them, or a volume contains them.
 //!
-//! For an image KServe runs a sidecar and shares the process namespace, so that one container sees another's files. Kubernetes' image
-//! volumes need neither.
+//! For an image, KServe runs a sidecar and shares the process namespace, so that one container can access another's files. Kubernetes'
+//! image volumes need neither.
 
 use crate::{
     Config, MODELS, adapters,
@@ -14,13 +14,13 @@ use crate::{
 use pointsman_plugin::{Failure, Reason, Subject, pod_templating::Request, reason};
 use serde::Deserialize;
 
-/// The folder that holds a folder for each adapter.
+/// The folder that contains one folder per adapter.
 const ADAPTERS: &str = "/mnt/lora";
 
-/// The folder of an image that holds the model, as KServe's images have it.
+/// The folder of the model in an image, as in KServe's images.
 const IMAGE_FOLDER: &str = "models";
 
-/// Whence the initializer downloads.
+/// The schemes that the initializer can download from.
 const DOWNLOADS: [&str; 5] = ["hf://", "s3://", "gs://", "http://", "https://"];
 
 /// The layer `model`.
@@ -40,17 +40,17 @@ struct Adapter {
     name: Option<String>,
 }
 
-/// Files that are brought to a path.
+/// Files to provide at a path.
 struct Artifact<'m> {
-    /// What it is, for people.
+    /// A description for messages.
     what: String,
     uri: &'m str,
     path: String,
-    /// What its volumes and containers are called apart from others'.
+    /// The suffix that makes the names of its volumes and containers unique.
     suffix: String,
 }
 
-/// Brings the model and its adapters into the main container.
+/// Provides the model and its adapters in the main container.
 pub(crate) fn bring(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
     let by = By { layer: "model", ..By::PLUGIN };
     let Some(model) = request.layer::<Option<Model>>("model")?.flatten() else { return Ok(()) };
@@ -89,7 +89,7 @@ pub(crate) fn bring(config: &Config, request: &Request, pod: &mut Pod<'_>, reaso
 }
 
 impl Artifact<'_> {
-    /// Mounts the files, and tells the init container that fetches them first, if one has to.
+    /// Mounts the files. Returns the init container that downloads them first, if one is needed.
     fn bring<'a>(
         &self,
         config: &Config,
@@ -131,7 +131,7 @@ impl Artifact<'_> {
             reasons.push(reason("ModelFromImage", message));
             return Ok(None);
         }
-        // Who gives the volume decides on its size, and whether it outlives the pod.
+        // A layer that defines the volume determines its size, and whether it outlives the pod.
         let volume = format!("kserve-provision-location{suffix}");
         if !volume::is_there(pod, &volume) {
             volume::add(pod, &volume, ("emptyDir", Node::object([], by)), by);
@@ -143,7 +143,7 @@ impl Artifact<'_> {
     }
 }
 
-/// Tells vLLM of the adapters, unless its command line does.
+/// Adds the adapters to vLLM's arguments, unless its command line already has them.
 fn tell_adapters<'a>(adapters: &[Artifact<'_>], pod: &mut Pod<'a>, by: By<'a>, reasons: &mut Vec<Reason>) {
     let Some(main) = pod.main_mut().filter(|_| !adapters.is_empty()) else { return };
     if Engine::detect(main) != Some(Engine::Vllm) {

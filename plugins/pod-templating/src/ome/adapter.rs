@@ -1,4 +1,4 @@
-//! Fine-tuned weights that are loaded beside the model.
+//! Fine-tuned weights that are loaded in addition to the model.
 
 use super::files::{Files, Origin};
 use crate::{
@@ -14,24 +14,24 @@ use pointsman_plugin::{
 };
 use serde::Deserialize;
 
-/// The folder that holds a folder for each adapter.
+/// The folder that contains one folder per adapter.
 const ADAPTERS: &str = "/mnt/adapters";
 
-/// The init container that downloads the adapter; the second's has a number, and so on.
+/// The init container that downloads the adapter. From the second one on, a number is appended.
 const INITIALIZER: &str = "adapter-initializer";
 
 /// The variable with the names and paths of several adapters.
 const PATHS: &str = "ADAPTER_PATHS";
 
-/// The ranks of which vLLM takes one as the largest. An adapter of a rank between two needs the larger.
+/// The values that vLLM accepts as the maximum rank. An adapter with a rank in between needs the next larger one.
 const VLLM_RANKS: [u64; 7] = [8, 16, 32, 64, 128, 256, 512];
 
-/// The largest rank that vLLM has room for unless a flag specifies another.
+/// vLLM's default maximum rank.
 const VLLM_DEFAULT_RANK: u64 = 16;
 
 const BY: By<'static> = By { layer: "adapter", ..By::PLUGIN };
 
-/// The layers `adapter`, one for each weight.
+/// The layers `adapter`, one per weight.
 #[derive(Debug)]
 pub(super) struct Adapters(Vec<Adapter>);
 
@@ -45,21 +45,21 @@ struct Adapter {
     rank: Option<u64>,
 }
 
-/// Whether an init container downloads an adapter.
+/// Whether an init container with this name downloads an adapter.
 pub(super) fn is_initializer(name: &str) -> bool {
     let number = |rest: &str| rest.strip_prefix('-').is_some_and(|number| number.parse::<u8>().is_ok());
     name.strip_prefix(INITIALIZER).is_some_and(|rest| rest.is_empty() || number(rest))
 }
 
 impl Adapters {
-    /// Reads them. A router has none.
+    /// Parses the layers. A router has none.
     pub(super) fn from_request(request: &Request, router: bool) -> Result<Self, Failure> {
         let layers = request.layers.iter().filter(|layer| layer.name == "adapter" && !router);
         let adapters = layers.map(Layer::content::<Option<Adapter>>).collect::<Result<Vec<_>, _>>()?;
         Ok(Self(adapters.into_iter().flatten().collect()))
     }
 
-    /// Brings them into the main container, and tells it where.
+    /// Provides the adapters in the main container, and sets their paths there.
     pub(super) fn mount(&self, config: &Config, subject: &Subject, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
         let Self(all) = self;
         if let Some(adapter) = all.iter().find(|adapter| !adapters::is_folder(&adapter.name)) {
@@ -90,7 +90,7 @@ impl Adapters {
         Ok(())
     }
 
-    /// Tells the engine to load the adapters, if they are some that it knows to load.
+    /// Configures the engine to load the adapters, if it is a known one.
     pub(super) fn tell(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
         let Some(main) = pod.main_mut().filter(|_| !self.0.is_empty()) else { return Ok(()) };
         let container = main.text_at("name").unwrap_or_default().to_owned();
@@ -122,11 +122,11 @@ impl Adapters {
         Ok(())
     }
 
-    /// vLLM has room for one adapter of rank 16 at once. SGLang has room for eight, and reads their ranks from the files.
+    /// By default, vLLM has room for one adapter of rank 16 at once. SGLang has room for eight, and reads their ranks from the files.
     fn vllm_limits(&self, is_given: impl Fn(&str) -> bool) -> Result<Vec<String>, Failure> {
         let Self(all) = self;
         let mut words = Vec::new();
-        // No fewer may be in main memory than on the GPU.
+        // The limit for main memory must not be below that for the GPU.
         if all.len() > 1 && !is_given("--max-loras") && !is_given("--max-cpu-loras") {
             words.extend(["--max-loras".to_owned(), all.len().to_string()]);
         }
@@ -146,7 +146,8 @@ impl Adapters {
         Ok(words)
     }
 
-    /// Leaves one adapter to the container, and several only to one that asks for them: nobody would know which it serves.
+    /// Leaves the loading to the container. With several adapters, the container must refer to them: otherwise, it would be unknown which
+    /// one it serves.
     fn leave(&self, why: &str, container: &str, main: &Node<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
         let asks = |text: &str| text.contains(PATHS) || text.contains(ADAPTERS);
         let line = line_of(main);
@@ -175,7 +176,7 @@ impl Adapter {
         format!("{ADAPTERS}/{}", self.name)
     }
 
-    /// What kind of weight it is, if that is none that engines load beside a model.
+    /// The type of the weight, if engines can't load it in addition to a model.
     fn other_kind(&self) -> Option<&str> {
         let kind = self.model_type.as_deref().unwrap_or_default();
         (!["", "lora", "adapter"].contains(&&*kind.to_ascii_lowercase())).then_some(kind)

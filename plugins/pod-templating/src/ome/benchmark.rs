@@ -1,4 +1,5 @@
-//! The pod of OME's BenchmarkJob: the host says what it runs, the benchmark changes that, and files are brought: a tokenizer and a dataset.
+//! The pod of OME's BenchmarkJob. The host provides the container, the benchmark changes it, and files are added: a tokenizer and a
+//! dataset.
 
 use super::{
     files::{Files, Origin},
@@ -20,7 +21,7 @@ pub(super) const INITIALIZER: &str = "dataset-initializer";
 struct Dataset {
     name: String,
     storage_uri: String,
-    /// Where it is to be in the pod: the file itself, or the folder that it is downloaded into.
+    /// The path in the pod: the file itself, or the folder that it is downloaded into.
     path: String,
 }
 

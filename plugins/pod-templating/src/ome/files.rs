@@ -1,4 +1,4 @@
-//! Files that are brought to a path of the main container: a model, or an adapter.
+//! Files that are provided at a path of the main container: a model, or an adapter.
 
 use super::storage::{self, Storage};
 use crate::{
@@ -9,18 +9,18 @@ use crate::{
 };
 use pointsman_plugin::{Failure, Reason, Subject, reason};
 
-/// Where files are before the pod starts.
+/// The location of files before the pod starts.
 #[derive(Debug)]
 pub(super) enum Origin<'u> {
-    /// In that folder of the node.
+    /// In this folder of the node.
     Node(String),
     Claim(Claim<'u>),
-    /// Somewhere that only an init container knows to fetch them from.
+    /// At a location from which only an init container can download them.
     Elsewhere(&'u str),
 }
 
 impl<'u> Origin<'u> {
-    /// Where the URI says that they are.
+    /// The location in the URI.
     pub(super) fn from_uri(uri: Option<&'u str>, what: &str, subject: &Subject) -> Result<Self, Failure> {
         let uri = uri.unwrap_or_default();
         if let Some(claim) = Claim::of_subject(uri, &format!("the {what}"), subject)? {
@@ -36,21 +36,22 @@ impl<'u> Origin<'u> {
     }
 }
 
-/// Files that are brought to a path of the main container.
+/// Files to provide at a path of the main container.
 #[derive(Debug)]
 pub(super) struct Files<'f> {
-    /// What they are, for people.
+    /// A description for messages.
     pub(super) what: &'f str,
     pub(super) origin: Origin<'f>,
     pub(super) path: &'f str,
-    /// What their volume is called.
+    /// The name of their volume.
     pub(super) volume: &'f str,
-    /// What the init container is called, if one has to fetch them, and its image.
+    /// The name and the image of the init container that downloads them, if one is needed.
     pub(super) initializer: (&'f str, &'f str),
 }
 
 impl Files<'_> {
-    /// Mounts them, and has them fetched first if need be: into the storage, if there is one. Whether that holds them now is the answer.
+    /// Mounts the files, and downloads them first if necessary: into the storage, if there is one. Returns whether the storage now contains
+    /// them.
     pub(super) fn bring<'a>(
         &self,
         storage: Option<&Storage>,

@@ -1,5 +1,5 @@
-//! The pods of OME's InferenceService: a runtime and a service say what they are, a model is mounted, and annotations are made what they
-//! stand for.
+//! The pods of OME's InferenceService: the layers of the runtime and the service are merged, the model is mounted, and annotations are
+//! converted to settings.
 
 mod adapter;
 pub(crate) mod benchmark;
@@ -22,7 +22,7 @@ use storage::Storage;
 
 pub(crate) static RULES: Rules = Rules { main: "ome-container", lenient: true, speaks, no_image, finish };
 
-/// Where an engine listens that declares no port.
+/// The port of an engine that declares none.
 const PORT: u64 = 8080;
 
 fn speaks(layer: &str, role: Role) -> bool {
@@ -70,7 +70,7 @@ fn finish(config: &Config, request: &Request, pod: &mut Pod<'_>, reasons: &mut V
     let path = model.map(|model| model.path(config));
     placeholder::fill(subject, path.as_deref(), pod, reasons);
     settings.secure(pod, reasons)?;
-    // What is behind Ray can't be told any more.
+    // Last, because the engine behind Ray can't be configured any more.
     ray.finish(pod, reasons);
     Ok(())
 }

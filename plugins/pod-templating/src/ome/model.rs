@@ -1,4 +1,4 @@
-//! How the model gets into the pod.
+//! Provides the model in the pod.
 
 use super::{
     files::{Files, Origin},
@@ -24,14 +24,14 @@ pub(crate) struct Model {
     path: Option<String>,
     storage_uri: Option<String>,
     node_label: Option<String>,
-    /// Whether nobody has put it on the nodes.
+    /// Whether the model must be downloaded, because it isn't on the nodes.
     download: bool,
-    /// How many tokens it can work on at once, where somebody limits that.
+    /// The limit for the number of tokens that it may process at once, if there is one.
     pub(super) max_tokens: Option<u64>,
 }
 
 impl Model {
-    /// Where the model is, in the pod.
+    /// The path of the model in the pod.
     pub(crate) fn path(&self, config: &Config) -> String {
         match self.path.as_deref() {
             Some(path) if !path.is_empty() => path.to_owned(),
@@ -39,8 +39,8 @@ impl Model {
         }
     }
 
-    /// Brings the model into the main container, tells it where, and sends the pod where the model is. The answer is whether the storage
-    /// holds it now.
+    /// Provides the model in the main container, sets its path there, and places the pod on nodes with the model. Returns whether the
+    /// storage now contains it.
     pub(crate) fn mount(
         &self,
         config: &Config,
@@ -64,7 +64,8 @@ impl Model {
         Ok(stored)
     }
 
-    /// Where the model is before the pod starts: what isn't on a claim somebody has put on the nodes, unless it is to be downloaded.
+    /// The location of the model before the pod starts. A model that isn't on a claim is already on the nodes, unless it must be
+    /// downloaded.
     fn origin(&self, what: &str, path: &str, subject: &Subject) -> Result<Origin<'_>, Failure> {
         let uri = self.storage_uri.as_deref();
         if self.download {
@@ -74,7 +75,7 @@ impl Model {
         Ok(claim.map_or_else(|| Origin::Node(path.to_owned()), Origin::Claim))
     }
 
-    /// Only nodes that have the model, which its agent says by a label.
+    /// Restricts the pod to nodes with the model, which the model agent labels.
     fn place<'a>(&self, pod: &mut Pod<'a>, by: By<'a>, reasons: &mut Vec<Reason>) {
         let Some(label) = self.node_label.as_deref().filter(|label| !label.is_empty()) else { return };
         let Some(selector) = pod.spec.object_at("nodeSelector", by) else { return };

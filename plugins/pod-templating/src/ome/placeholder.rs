@@ -1,11 +1,11 @@
 //! Placeholders in command lines and in the values of variables.
 //!
-//! `$(VAR)` is the kubelet's: it puts in a container's own variables. Only `$(MODEL_PATH)` in a container without that variable, such as
-//! a sidecar, is put in here. Go templates over the service's metadata are put in as they are; escaping them for HTML, as OME does,
+//! The kubelet replaces `$(VAR)` with a container's own variables. Only `$(MODEL_PATH)` in a container without that variable, such as a
+//! sidecar, is replaced here. Go templates over the service's metadata are replaced without escaping. OME escapes them for HTML, which
 //! breaks every value with a quote or an ampersand.
 //!
-//! Only the forms that are listed in `Field` are placeholders. Anything else in braces is left alone: it may be a chat template that
-//! the engine gets as an argument, whose braces are its own.
+//! Only the forms in `Field` are placeholders. Other text in braces stays unchanged: it may be a chat template in an engine's argument,
+//! which has its own braces.
 
 use crate::{
     node::{Form, Node},
@@ -14,7 +14,7 @@ use crate::{
 use pointsman_plugin::{Entry, Reason, Subject, lookup, reason};
 use serde_json::Value;
 
-/// Puts in what is known, in all containers.
+/// Replaces known placeholders in all containers.
 pub(crate) fn fill(subject: &Subject, model_path: Option<&str>, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
     for field in ["initContainers", "containers"] {
         let Some(containers) = pod.spec.fields_mut().and_then(|spec| spec.get_mut(field)?.items_mut()) else { continue };
@@ -43,7 +43,7 @@ pub(crate) fn fill(subject: &Subject, model_path: Option<&str>, pod: &mut Pod<'_
     }
 }
 
-/// The text with what is known; nothing if it stays as it is.
+/// The text with replaced placeholders; none if it has none.
 fn filled(text: &str, subject: &Subject, path: Option<&str>, empty: &mut impl FnMut(&str)) -> Option<String> {
     if !text.contains("{{") && path.is_none_or(|_| !text.contains("$(")) {
         return None;
@@ -53,7 +53,7 @@ fn filled(text: &str, subject: &Subject, path: Option<&str>, empty: &mut impl Fn
     while let Some(at) = rest.find(['$', '{']) {
         filled += &rest[..at];
         rest = &rest[at..];
-        // To the kubelet `$$` is a dollar, so that `$$(VAR)` is no placeholder.
+        // The kubelet converts `$$` to a dollar sign, so `$$(VAR)` isn't a placeholder.
         let length = if rest.starts_with("$$") {
             filled += "$$";
             2
@@ -75,7 +75,7 @@ fn filled(text: &str, subject: &Subject, path: Option<&str>, empty: &mut impl Fn
 
 const MODEL_PATH: &str = "$(MODEL_PATH)";
 
-/// What a Go template may name, each also below `.ObjectMeta`.
+/// The fields in a Go template, each also below `.ObjectMeta`.
 #[derive(Debug, PartialEq, Eq)]
 enum Field<'t> {
     /// `{{.Name}}`
@@ -89,7 +89,7 @@ enum Field<'t> {
 }
 
 impl<'t> Field<'t> {
-    /// The placeholder that the text begins with, and how long it is.
+    /// The placeholder at the start of the text, and its length.
     fn read(text: &'t str) -> Option<(Self, usize)> {
         let inner = text.strip_prefix("{{")?;
         let end = inner.find("}}")?;

@@ -1,6 +1,7 @@
-//! Kubernetes' Pod Security Standards: what a layer says that one forbids is refused, and what one asks for is filled in.
+//! Kubernetes' Pod Security Standards: fields of layers that a standard forbids are rejected, and fields that it requires are set.
 //!
-//! The namespace enforces them or doesn't. Here they make a pod that it takes, and a sentence where there is none.
+//! Whether a namespace enforces a standard isn't decided here. This module creates a pod that the namespace accepts, or an error if there
+//! is none.
 
 use crate::{
     node::{By, Form, Node},
@@ -9,14 +10,14 @@ use crate::{
 use pointsman_plugin::{Failure, Reason, reason};
 use serde_json::Value;
 
-/// One that forbids something.
+/// A standard with restrictions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standard {
     Baseline,
     Restricted,
 }
 
-/// The capabilities that the baseline lets a container add.
+/// The capabilities that a container may add under baseline.
 const CAPABILITIES: [&str; 13] = [
     "AUDIT_WRITE",
     "CHOWN",
@@ -33,7 +34,7 @@ const CAPABILITIES: [&str; 13] = [
     "SYS_CHROOT",
 ];
 
-/// The kernel's settings that are a pod's own.
+/// The kernel settings that are local to a pod.
 const SYSCTLS: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -49,7 +50,7 @@ const SYSCTLS: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// The sources of volumes that are left under restricted.
+/// The volume sources that restricted allows.
 const VOLUMES: [&str; 9] =
     ["configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "image", "persistentVolumeClaim", "projected", "secret"];
 
@@ -57,14 +58,14 @@ const SELINUX_TYPES: [&str; 5] = ["", "container_t", "container_init_t", "contai
 
 const PROFILES: [&str; 2] = ["RuntimeDefault", "Localhost"];
 
-/// What may name a host to look at.
+/// The handlers that may contain a host.
 const HANDLERS: [&[&str]; 5] =
     [&["livenessProbe"], &["readinessProbe"], &["startupProbe"], &["lifecycle", "postStart"], &["lifecycle", "preStop"]];
 
 impl Standard {
-    /// Refuses what it forbids, and fills in what it asks for.
+    /// Rejects fields that the standard forbids, and sets those that it requires.
     pub(super) fn keep<'a>(self, pod: &mut Pod<'a>, by: By<'a>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
-        // In a user namespace root is nobody outside of it.
+        // In a user namespace, root has no privileges outside of it.
         let own_users = pod.spec.get("hostUsers").and_then(Node::scalar).and_then(Value::as_bool) == Some(false);
         Check { standard: self, own_users }.pod(&pod.spec)?;
         if self == Self::Restricted {
@@ -89,7 +90,7 @@ impl Standard {
     }
 }
 
-/// Whether this policy has added it, and no layer.
+/// Whether this policy has added the node, not a layer.
 fn is_our_own(node: &Node<'_>) -> bool {
     node.by.rank == usize::MAX
 }
@@ -163,7 +164,7 @@ impl Check {
         Ok(())
     }
 
-    /// What the security context of a pod and that of a container have in common.
+    /// Checks the fields that the security contexts of pods and of containers share.
     fn context(&self, context: &Node<'_>, at: &str) -> Result<(), Failure> {
         for profile in ["seccompProfile", "appArmorProfile"] {
             self.look(context, &[profile, "type"], at, |profile| is_one_of(profile, &PROFILES))?;
@@ -184,7 +185,7 @@ impl Check {
         self.standard == Standard::Restricted
     }
 
-    /// Refuses what stands there, the way on from the node, unless it is allowed.
+    /// Rejects the value at the path below the node, unless it is allowed.
     fn look(&self, node: &Node<'_>, way: &[&str], at: &str, allowed: impl Fn(&Value) -> bool) -> Result<(), Failure> {
         let found = way.iter().try_fold(node, |node, step| node.get(step));
         match found.and_then(|found| Some((found, found.scalar()?))) {
@@ -215,7 +216,7 @@ fn is_one_of(value: &Value, allowed: &[&str]) -> bool {
     value.as_str().is_some_and(|text| allowed.contains(&text))
 }
 
-/// Fills in what the standard restricted asks for.
+/// Sets the fields that restricted requires.
 fn restrict<'a>(pod: &mut Pod<'a>, own_users: bool, by: By<'a>) {
     let no = || Node { by, form: Form::Scalar(false.into()) };
     if let Some(context) = pod.spec.object_at("securityContext", by) {

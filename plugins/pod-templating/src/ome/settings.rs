@@ -1,4 +1,4 @@
-//! What annotations say of the pods. The host has looked whether their values can be, and which of two counts.
+//! Settings of pods from annotations. The host has already validated the values and resolved conflicts.
 
 use super::{adapter, benchmark, model, security::Standard};
 use crate::{
@@ -16,7 +16,7 @@ const MEMORY: &str = "performance.ome.io/gpu-memory-fraction";
 const BATCH_SIZE: &str = "performance.ome.io/batch-size";
 const BATCH_DELAY: &str = "performance.ome.io/max-batch-delay";
 
-/// What the annotations about the engine are as variables, where no flag says the same.
+/// The variables for annotations about the engine, which are used if there is no flag.
 const OF_ENGINE: [(&str, &str); 6] = [
     (MAX_TOKENS, "MODEL_MAX_TOKENS"),
     (CONTEXT_LENGTH, "MODEL_CONTEXT_LENGTH"),
@@ -26,14 +26,14 @@ const OF_ENGINE: [(&str, &str); 6] = [
     (BATCH_DELAY, "MAX_BATCH_DELAY"),
 ];
 
-/// What the annotations about Oracle's cloud are as variables.
+/// The variables for annotations about Oracle's cloud.
 const OF_CLOUD: [(&str, &str); 3] = [
     ("oci.ome.io/compartment-id", "OCI_COMPARTMENT_ID"),
     ("oci.ome.io/region", "OCI_REGION"),
     ("oci.ome.io/availability-domain", "OCI_AVAILABILITY_DOMAIN"),
 ];
 
-/// What the annotations about a training run are as variables.
+/// The variables for annotations about a training run.
 const OF_TRAINING: [(&str, &str); 3] = [
     ("training.ome.io/distributed-backend", "TRAINING_DISTRIBUTED_BACKEND"),
     ("training.ome.io/checkpoint-strategy", "TRAINING_CHECKPOINT_STRATEGY"),
@@ -49,7 +49,7 @@ const BY: By<'static> = By { layer: "settings", ..By::PLUGIN };
 #[derive(Debug, Default)]
 pub(super) struct Settings(BTreeMap<String, String>);
 
-/// Something that an engine can be told by a flag.
+/// A setting of an engine that has a flag.
 #[derive(Clone, Copy, Debug)]
 enum Knob {
     Length,
@@ -59,7 +59,7 @@ enum Knob {
     BatchSize,
 }
 
-/// A flag for the engine, and the annotations that ask for it.
+/// A flag for the engine, and the annotations that request it.
 struct Wish {
     annotations: String,
     knob: Knob,
@@ -71,7 +71,7 @@ impl Settings {
         Ok(Self(request.layer::<Option<_>>("settings")?.flatten().unwrap_or_default()))
     }
 
-    /// Tells the engine what it is told by flags, and a container that runs no known engine by variables.
+    /// Configures a known engine with flags, and any other container with variables.
     pub(super) fn tell_engine(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
         let Some(main) = pod.main_mut() else { return Ok(()) };
         let name = main.text_at("name").unwrap_or_default().to_owned();
@@ -110,7 +110,7 @@ impl Settings {
         Ok(())
     }
 
-    /// What of it is a flag.
+    /// The settings that become flags.
     fn wishes(&self) -> Result<Vec<Wish>, Failure> {
         let mut wishes = Vec::new();
         let mut wish = |annotations: String, knob, value: String| wishes.push(Wish { annotations, knob, value });
@@ -135,7 +135,7 @@ impl Settings {
         Ok(wishes)
     }
 
-    /// Tells the main container where it is in Oracle's cloud.
+    /// Sets the variables about Oracle's cloud in the main container.
     pub(super) fn tell_cloud(&self, pod: &mut Pod<'_>) {
         let Some(main) = pod.main_mut() else { return };
         for pair in OF_CLOUD {
@@ -143,7 +143,7 @@ impl Settings {
         }
     }
 
-    /// Tells the main container of a training job how to train.
+    /// Sets the variables about training in the main container of a training job.
     pub(super) fn tell_trainer(&self, pod: &mut Pod<'_>) {
         let Some(main) = pod.main_mut() else { return };
         for pair in OF_TRAINING {
@@ -151,7 +151,7 @@ impl Settings {
         }
     }
 
-    /// Gives the Secret to the main container, and to the init containers, which need it to download.
+    /// Adds the Secret to the main container, and to the init containers, which need it for downloads.
     pub(super) fn give_secret(&self, pod: &mut Pod<'_>) {
         let Some(secret) = self.get(SECRET) else { return };
         if let Some(main) = pod.main_mut() {
@@ -168,7 +168,7 @@ impl Settings {
         }
     }
 
-    /// Keeps the pod within the Pod Security Standard that is asked for.
+    /// Applies the requested Pod Security Standard to the pod.
     pub(super) fn secure(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) -> Result<(), Failure> {
         match self.get(POD_SECURITY) {
             None | Some("privileged") => Ok(()),
@@ -187,7 +187,7 @@ impl Settings {
         self.get(annotation).map(read).transpose()
     }
 
-    /// Sets the variable unless it is set, and tells whether the annotation is there.
+    /// Sets the variable unless it is already set. Returns whether the annotation exists.
     fn set(&self, (annotation, variable): (&str, &str), container: &mut Node<'_>) -> bool {
         let value = self.get(annotation);
         if let Some(value) = value {
@@ -197,7 +197,7 @@ impl Settings {
     }
 }
 
-/// Tells an engine how many tokens the model may work on at once, unless its command line says it, or an annotation has by now.
+/// Limits the number of tokens that the model may process at once, unless the command line or an annotation has already set it.
 pub(super) fn tell_length(length: u64, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
     let Some(main) = pod.main_mut() else { return };
     let Some(engine) = Engine::detect(main) else { return };
@@ -210,7 +210,7 @@ pub(super) fn tell_length(length: u64, pod: &mut Pod<'_>, reasons: &mut Vec<Reas
 }
 
 impl Knob {
-    /// The flag, and other names that it has.
+    /// The flag and its aliases.
     fn flags(self, engine: Engine) -> &'static [&'static str] {
         match (self, engine) {
             (Self::Length, Engine::Vllm) => &["--max-model-len"],
@@ -226,10 +226,10 @@ impl Knob {
     }
 }
 
-/// What the one word for quantization means to an engine.
+/// The meaning of the value for quantization in an engine.
 enum Quantization<'s> {
     Dtype(&'static str),
-    /// How many bits a weight has. How it came to them, the model's files tell.
+    /// The number of bits of a weight. The model's files specify the method.
     Width,
     Method(&'s str),
 }
@@ -246,7 +246,7 @@ impl<'s> Quantization<'s> {
     }
 }
 
-/// Gives the container what the Secret holds as variables. It comes first, so that what a layer gives counts for more.
+/// Adds the Secret's entries as variables of the container. They are first, so that variables from layers take precedence.
 fn take_from<'a>(container: &mut Node<'a>, secret: &str, by: By<'a>) {
     let has = |source: &Node<'_>| source.get("secretRef").and_then(|of| of.text_at("name")) == Some(secret);
     let Some(sources) = container.list_at("envFrom", by).filter(|sources| !sources.iter().any(has)) else { return };

@@ -1,4 +1,4 @@
-//! A claim that the host makes for a component.
+//! A claim that the host creates for a component.
 
 use crate::{
     node::{By, Form, Node},
@@ -9,10 +9,10 @@ use pointsman_plugin::{Failure, Reason, reason};
 use serde::Deserialize;
 use serde_json::Value;
 
-/// Where it is mounted, unless it holds the model.
+/// The mount path, unless it contains the model.
 const PATH: &str = "/mnt/storage";
 
-/// The group that a claim is given to, where no layer says who the pod's processes are.
+/// The group that owns a claim, if no layer specifies the user of the pod's processes.
 const GROUP: u32 = 1000;
 
 const BY: By<'static> = By { layer: "storage", ..By::PLUGIN };
@@ -27,7 +27,7 @@ pub(super) struct Storage {
 }
 
 impl Storage {
-    /// The source of a volume that files are downloaded into.
+    /// The source of a volume for downloaded files.
     pub(super) fn to_fill(&self, what: &str) -> Result<(&'static str, Node<'static>), Failure> {
         if self.read_only {
             return Err(format!(
@@ -40,9 +40,9 @@ impl Storage {
         Ok(volume::claim(&self.claim, false, BY))
     }
 
-    /// Lets the init container write to the claim that it fills: a new file system belongs to root.
+    /// Lets the init container write to the claim that it fills, because a new file system belongs to root.
     ///
-    /// That only what is wrong is changed can't be said, because Knative refuses fsGroupChangePolicy.
+    /// The change can't be limited to files with a wrong owner, because Knative rejects fsGroupChangePolicy.
     pub(super) fn let_write(&self, initializer: &str, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
         let mut containers = pod.spec.items_at("initContainers").iter();
         let container = containers.find(|container| container.text_at("name") == Some(initializer));
@@ -62,7 +62,7 @@ impl Storage {
         reasons.push(reason("ClaimWritable", message));
     }
 
-    /// Mounts the claim into the main container, and tells it where.
+    /// Mounts the claim into the main container, and sets its path there.
     pub(super) fn mount(&self, pod: &mut Pod<'_>, reasons: &mut Vec<Reason>) {
         let Some(main) = pod.main_mut() else { return };
         set_variable(main, "STORAGE_PATH", PATH, BY);
@@ -79,14 +79,14 @@ impl Storage {
     }
 }
 
-/// The folder of a claim that holds what is at the URI: pods that are told another one write over nothing that others serve from.
+/// The folder of a claim for the content of a URI. A pod with another URI therefore overwrites nothing that others serve from.
 ///
-/// It is one folder and no path, because of those that the kubelet makes for a subPath it lets the group write to the last alone.
+/// It is one folder without subfolders: of the folders that the kubelet creates for a subPath, the group may write only to the last.
 pub(super) fn folder(of: &str, uri: &str) -> String {
     format!("{of}-{:016x}", fnv_1a(uri.as_bytes()))
 }
 
-/// The hash of Fowler, Noll and Vo in its form 1a, of 64 bits: it stays the same in all versions of this policy.
+/// The 64-bit FNV-1a hash. It is the same in all versions of this policy.
 fn fnv_1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }

@@ -1,5 +1,5 @@
-//! The pods of OME's TrainingJob: as its templates say, with what its annotations stand for. The host has laid the variables of the framework
-//! into the frame.
+//! The pods of OME's TrainingJob: the merged layers of its templates, and the settings from its annotations. The host has already added the
+//! framework's variables to the frame.
 
 use super::{settings::Settings, storage::Storage};
 use crate::{Config, pod::Pod, rules::Rules};

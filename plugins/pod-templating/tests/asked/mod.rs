@@ -1,6 +1,6 @@
-//! Questions to the policy, and what becomes of the template.
+//! Questions to the policy, and the resulting templates.
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(dead_code)] // Each test takes what it needs.
+#![allow(dead_code)] // Each test uses a part of it.
 
 use pointsman_plugin::{
     Role, Subject,
@@ -16,7 +16,7 @@ pub(crate) struct TestRequest {
     pub(crate) request: Request,
 }
 
-/// An engine of the service `chat` in the namespace `prod`, with those layers.
+/// An engine of the service `chat` in the namespace `prod`, with these layers.
 pub(crate) fn ask<const N: usize>(layers: [(&str, Value); N]) -> TestRequest {
     let layer = |(name, content): (&str, Value)| Layer { name: name.to_owned(), content: content.to_string() };
     let request = Request {
@@ -37,7 +37,7 @@ pub(crate) fn ask<const N: usize>(layers: [(&str, Value); N]) -> TestRequest {
     TestRequest { config: json!({}), request }
 }
 
-/// The main pods of the LLMInferenceService `chat` in the namespace `prod`, with those layers.
+/// The main pods of the LLMInferenceService `chat` in the namespace `prod`, with these layers.
 pub(crate) fn llm<const N: usize>(layers: [(&str, Value); N]) -> TestRequest {
     let mut asked = ask(layers).role(Role::Main);
     let Subject { group, version, kind, .. } = &mut asked.request.subject;
@@ -45,7 +45,7 @@ pub(crate) fn llm<const N: usize>(layers: [(&str, Value); N]) -> TestRequest {
     asked
 }
 
-/// A pod layer whose container `main` has an image, and those fields.
+/// A pod layer whose container `main` has an image and these fields.
 pub(crate) fn main(fields: Value) -> Value {
     let mut main = runner(fields)["runner"].take();
     main["name"] = json!("main");
@@ -99,7 +99,7 @@ impl TestRequest {
         self.spec()["containers"][0].take()
     }
 
-    /// The operations, one a line: the layer, the path, the value.
+    /// The operations, one per line: the layer, the path, the value.
     pub(crate) fn steps(&self) -> Vec<String> {
         let told = |operation: &Operation| {
             let sign = match operation.action {
@@ -127,7 +127,7 @@ impl TestRequest {
     }
 }
 
-/// Carries out one operation, as RFC 6902 has it.
+/// Applies one operation as specified in RFC 6902.
 pub(crate) fn apply(document: &mut Value, operation: &Operation) -> Result<(), String> {
     let value = operation.value.as_deref().map(|text| serde_json::from_str::<Value>(text).unwrap());
     let (way, last) = operation.path.rsplit_once('/').ok_or("no pointer")?;
@@ -142,7 +142,7 @@ pub(crate) fn apply(document: &mut Value, operation: &Operation) -> Result<(), S
     Ok(())
 }
 
-/// A runtime whose runner has an image, and those fields.
+/// A runtime whose runner has an image and these fields.
 pub(crate) fn runner(fields: Value) -> Value {
     let mut runner = json!({"image": "engine:1"});
     runner.as_object_mut().unwrap().extend(match fields {
