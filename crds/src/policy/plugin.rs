@@ -1,4 +1,4 @@
-//! PolicyPlugin: a Wasm component bound to the policy points that it answers.
+//! PolicyPlugin: a Wasm component bound to policy points.
 
 use crate::{
     RawObject,
@@ -34,7 +34,7 @@ const LIMITS_ARE_GUARDED: (&str, &str) = (
     "maxChanged, maxRestarting and maxChoices limit a Guarded update: set type to Guarded or remove them",
 );
 
-/// A PolicyPlugin binds a Wasm component to the policy points that it answers.
+/// A PolicyPlugin binds a Wasm component to policy points.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -95,7 +95,7 @@ pub struct PolicyPluginSpec {
     pub match_conditions: Vec<MatchCondition>,
 
     /// The plugin's configuration. It must match the plugin's JSON Schema. Server-side apply treats it as one value.
-    // Merged by key, server-side apply of `{}` in the place of something would make it null.
+    // If it were merged by key, server-side apply of `{}` over an existing value would make it null.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-map-type" = "atomic"))]
     pub config: Option<RawObject>,
@@ -121,7 +121,7 @@ pub struct PolicyPluginSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signature: Option<PluginSignature>,
 
-    /// How many revisions of the component are retained beside those in use.
+    /// The number of the component's revisions that are retained in addition to those in use.
     #[serde(default = "default_revision_history_limit")]
     #[schemars(range(min = 0, max = 100))]
     pub revision_history_limit: i32,
@@ -176,7 +176,7 @@ pub enum PolicyPoint {
     PodTemplating,
     /// Which labels and annotations are copied to which objects.
     MetadataPropagation,
-    /// How well each candidate (a node, a model, an endpoint) suits.
+    /// How suitable each candidate (a node, a model, an endpoint) is.
     SchedulingScoring,
 }
 
@@ -333,18 +333,18 @@ pub struct UpdateStrategy {
     #[serde(rename = "type")]
     pub type_: UpdateStrategyType,
 
-    /// How many subjects a Guarded update may change without approval, as a number or in percent of all subjects.
+    /// The maximum number of subjects that a Guarded update may change without approval, as a number or in percent of all subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
     pub max_changed: Option<IntOrString>,
 
-    /// How many subjects' pods a Guarded update may restart without approval, as a number or in percent of all subjects.
+    /// The maximum number of subjects whose pods a Guarded update may restart without approval, as a number or in percent of all subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
     pub max_restarting: Option<IntOrString>,
 
-    /// For how many subjects a Guarded update may change the next choice of runtime without approval, as a number or in percent of all
-    /// subjects.
+    /// The maximum number of subjects for which a Guarded update may change the next choice of runtime without approval, as a number or in
+    /// percent of all subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("pattern" = "^(100|[0-9]{1,2})%$", "minimum" = 0))]
     pub max_choices: Option<IntOrString>,
@@ -400,7 +400,7 @@ pub struct PolicyPluginStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidate: Option<PluginRevision>,
 
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<PluginError>,
 
@@ -441,17 +441,17 @@ pub struct PluginRevision {
     pub at: Option<Time>,
 }
 
-/// Something that went wrong with a plugin.
+/// An error of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PluginError {
-    /// One CamelCase word for it.
+    /// The error as one CamelCase word.
     pub reason: String,
 
     /// What happened, and how to fix it.
     pub message: String,
 
-    /// When it happened first.
+    /// When it first happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Time>,
 }

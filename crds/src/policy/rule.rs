@@ -1,4 +1,4 @@
-//! ValidationRule: CEL expressions that must hold.
+//! ValidationRule: CEL expressions that must be true.
 
 use crate::{
     policy::{
@@ -28,7 +28,7 @@ const ONE_LOOKUP: (&str, &str) = (
     "a lookup needs exactly one of models, runtimes and subjects: keep one and remove the others",
 );
 
-/// A ValidationRule is a set of CEL expressions that must hold on what users write, or on the objects that policies plan.
+/// A ValidationRule is a set of CEL expressions that must be true of what users write, or of the objects that policies plan.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[kube(
@@ -58,11 +58,11 @@ pub struct ValidationRuleSpec {
     #[serde(default = "yes")]
     pub enabled: bool,
 
-    /// What the rule is about.
+    /// The objects that the rule checks: those that users write, or those that policies plan.
     #[serde(default)]
     pub stage: RuleStage,
 
-    /// The objects that the rule is about; absent means all of them.
+    /// The objects that the rule checks; absent means all of them.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub selection: Option<RuleSelection>,
 
@@ -81,9 +81,9 @@ pub struct ValidationRuleSpec {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub variables: Vec<Variable>,
 
-    /// What must hold. Stage Input knows `object`, `oldObject`, `namespaceObject`, `params`, `request` and `lookups`; stage Output
-    /// knows the planned `object`, its `subject`, `layers` (who requested each field), `added` (the fields that only a plugin requested),
-    /// `namespaceObject` and `params`.
+    /// The expressions that must be true. Stage Input provides `object`, `oldObject`, `namespaceObject`, `params`, `request` and `lookups`;
+    /// stage Output provides the planned `object`, its `subject`, `layers` (the sources of each field), `added` (the fields that only a
+    /// plugin requested), `namespaceObject` and `params`.
     #[schemars(length(min = 1, max = 64))]
     pub validations: Vec<Validation>,
 
@@ -103,7 +103,7 @@ pub struct ValidationRuleSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<RuleParams>,
 
-    /// How a change of the rule becomes active. Absent means Guarded: it needs an approval if a live subject breaks it that didn't before.
+    /// How a change of the rule becomes active. Absent means Guarded: it needs an approval if a live subject newly violates the rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<UpdateStrategy>,
 }
@@ -138,7 +138,7 @@ fn default_operations() -> Vec<Operation> {
     vec![Operation::Create, Operation::Update]
 }
 
-/// What a rule is about.
+/// The objects that a rule checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RuleStage {
     /// What users write: the subjects, and the other kinds that Pointsman serves.
@@ -180,7 +180,7 @@ pub enum Operation {
     Delete,
 }
 
-/// Something in the cluster beside the object. Its result depends only on existing objects.
+/// A query of other objects in the cluster. Its result depends only on existing objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("x-kubernetes-validations" = rules(&[ONE_LOOKUP])))]
@@ -203,11 +203,11 @@ pub struct RuleLookup {
     pub subjects: Option<SubjectsLookup>,
 }
 
-/// Models of a name.
+/// The models with a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ModelsLookup {
-    /// A CEL expression over `object`, `namespaceObject` and `params` that gives the name.
+    /// A CEL expression over `object`, `namespaceObject` and `params` that returns the name.
     #[schemars(length(min = 1, max = EXPRESSION))]
     pub name: String,
 }
@@ -216,33 +216,32 @@ pub struct ModelsLookup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimesLookup {
-    /// A CEL expression over `object`, `namespaceObject` and `params` that gives their name; absent means all of them.
+    /// A CEL expression over `object`, `namespaceObject` and `params` that returns their name; absent means all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = EXPRESSION))]
     pub name: Option<String>,
 }
 
-/// A sum over services. An object that is about to be made is newer than all; of those of one second the first by kind and name counts as
-/// the
-/// oldest.
+/// A sum over services. An object that is being created is newer than all others. Of those with the same creation time, the first by kind
+/// and name is the oldest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SubjectsLookup {
-    /// The kinds of services that count; absent means those that the rule is about.
+    /// The kinds of services to sum; absent means those that the rule checks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(min = 1, max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["group", "kind"]))]
     pub kinds: Vec<KindReference>,
 
-    /// Which services count by where they are.
+    /// The scope of the services to sum.
     #[serde(default)]
     pub within: LookupScope,
 
-    /// A CEL expression over `object`, which is one of those services, and `params`. It gives the number that is added.
+    /// A CEL expression over `object`, which is one of those services, and `params`. It returns the number to add.
     #[schemars(length(min = 1, max = EXPRESSION))]
     pub sum: String,
 }
 
-/// Where services count.
+/// The scope of a lookup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum LookupScope {
     /// In the object's namespace.
@@ -260,12 +259,12 @@ pub struct Variable {
     #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z_][A-Za-z0-9_]*$"))]
     pub name: String,
 
-    /// The CEL expression that gives the value.
+    /// The CEL expression that returns the value.
     #[schemars(length(min = 1, max = EXPRESSION))]
     pub expression: String,
 }
 
-/// Something that must hold.
+/// A condition that must be true.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Validation {
@@ -278,7 +277,7 @@ pub struct Validation {
     #[schemars(length(max = 2048))]
     pub message: Option<String>,
 
-    /// A CEL expression that gives the message. If it fails, `message` is used.
+    /// A CEL expression that returns the message. If it fails, `message` is used.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = EXPRESSION))]
     pub message_expression: Option<String>,
@@ -291,7 +290,7 @@ pub struct Validation {
 /// The reason of a denial for API clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DenialReason {
-    /// The object is wrong (422).
+    /// The object is invalid (422).
     #[default]
     Invalid,
     /// The user has no permission (403).
@@ -386,19 +385,19 @@ pub struct ValidationRuleStatus {
     pub rejects: Vec<String>,
 }
 
-/// How the live objects stand to a rule.
+/// The results of a rule on the live objects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleCounts {
-    /// For how many objects the rule was evaluated.
+    /// The number of objects for which the rule was evaluated.
     #[serde(default)]
     pub matched: i64,
 
-    /// On how many of them a validation is false.
+    /// The number of objects for which a validation is false.
     #[serde(default)]
     pub rejected: i64,
 
-    /// On how many of them an expression can't be evaluated.
+    /// The number of objects for which an expression can't be evaluated.
     #[serde(default)]
     pub failed: i64,
 }

@@ -1,4 +1,4 @@
-//! What a plugin or a rule is for.
+//! The objects that a plugin or a rule applies to.
 
 use crate::policy::EXPRESSION;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -44,7 +44,7 @@ pub struct MatchCondition {
     #[schemars(length(max = 63), regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"))]
     pub name: String,
 
-    /// The expression, in CEL; it must give a bool.
+    /// The expression, in CEL; it must return a bool.
     #[schemars(length(min = 1, max = EXPRESSION))]
     pub expression: String,
 }

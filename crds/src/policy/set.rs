@@ -1,4 +1,4 @@
-//! PolicySet: everything that decides, frozen.
+//! PolicySet: an immutable snapshot of all plugins and rules.
 
 use crate::{
     policy::{
@@ -51,7 +51,7 @@ pub struct PolicySetSpec {
     #[schemars(extend("pattern" = DIGEST))]
     pub digest: String,
 
-    /// The number of the set for people: one more than that of the set created before it. It is not part of the digest.
+    /// The number of the set, for display: one more than that of the set created before it. It is not part of the digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub number: Option<i64>,
@@ -59,7 +59,7 @@ pub struct PolicySetSpec {
     /// The host that created the set.
     pub host: PolicySetHost,
 
-    /// The plugins, built-in ones included.
+    /// The plugins, including built-in ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub plugins: Vec<PolicySetPlugin>,
@@ -184,7 +184,7 @@ pub struct PolicySetRule {
     /// Its spec, without its strategy.
     pub spec: ValidationRuleSpec,
 
-    /// The data of the ConfigMap that is `params`; absent if the rule names none, or it doesn't exist.
+    /// The data of the ConfigMap that is `params`; absent if the rule specifies none, or if it doesn't exist.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub params: Option<BTreeMap<String, String>>,
 }
@@ -205,16 +205,16 @@ pub struct PolicySetStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
 
-    /// What the set changed against the previous one, in one line.
+    /// The changes from the previous set, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 
-    /// What the set changed against the previous one and who changed it, one change per line.
+    /// The changes from the previous set and the field managers that made them, one change per line.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1024))]
     pub changes: Vec<String>,
 
-    /// What the set changes, or changed, on the live subjects.
+    /// The effect of the set on the live subjects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blast_radius: Option<BlastRadius>,
 
@@ -242,22 +242,22 @@ pub struct PolicySetStatus {
     pub conditions: Vec<Condition>,
 }
 
-/// One time that a policy set became active.
+/// One activation of a policy set.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicySetActivation {
-    /// When that was.
+    /// When the set became active.
     pub at: Time,
 
     /// The digest of the set that it replaced, or was compared with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
 
-    /// What it changed against that, in one line.
+    /// The changes from that set, in one line.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 
-    /// What it changed on the live subjects, without examples. Absent until that is known.
+    /// The effect on the live subjects, without examples. Absent until it is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blast_radius: Option<BlastRadius>,
 }
@@ -276,35 +276,35 @@ pub enum PolicySetPhase {
     Abandoned,
 }
 
-/// What a policy set changes on the live subjects. A subject counts once, for its most disruptive change.
+/// The effect of a policy set on the live subjects. A subject counts once, for its most disruptive change.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BlastRadius {
-    /// How many subjects the set applies to.
+    /// The number of subjects that the set applies to.
     #[serde(default)]
     pub subjects: i64,
 
-    /// How many of them were evaluated so far.
+    /// The number of subjects that have been evaluated so far.
     #[serde(default)]
     pub evaluated: i64,
 
-    /// How many subjects' pods restart.
+    /// The number of subjects whose pods restart.
     #[serde(default)]
     pub restarts: i64,
 
-    /// How many subjects' objects change without a restart.
+    /// The number of subjects whose objects change without a restart.
     #[serde(default)]
     pub objects: i64,
 
-    /// How many subjects' metadata alone changes.
+    /// The number of subjects of which only metadata changes.
     #[serde(default)]
     pub metadata: i64,
 
-    /// For how many subjects planning fails.
+    /// The number of subjects for which planning fails.
     #[serde(default)]
     pub failed: i64,
 
-    /// How many subjects would choose another runtime when next asked, whatever else changes for them.
+    /// The number of subjects that would get another runtime at the next choice, regardless of other changes.
     #[serde(default)]
     pub choices: i64,
 
@@ -322,19 +322,19 @@ pub struct BlastRadius {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayedScores {
-    /// How many were asked again.
+    /// The number of questions that were asked again.
     #[serde(default)]
     pub questions: i64,
 
-    /// How many have another best candidate.
+    /// The number of questions with another best candidate.
     #[serde(default)]
     pub best: i64,
 
-    /// How many have the same best candidate, but other scores.
+    /// The number of questions with the same best candidate, but other scores.
     #[serde(default)]
     pub scores: i64,
 
-    /// How many no longer have an answer.
+    /// The number of questions that no longer have an answer.
     #[serde(default)]
     pub failed: i64,
 }
