@@ -71,7 +71,7 @@ pub struct ValidationRuleSpec {
     #[schemars(length(max = 64), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub match_conditions: Vec<MatchCondition>,
 
-    /// What is looked up in the cluster, as `lookups.NAME`. A lookup is made if the rule's conditions hold, and at stage Input only.
+    /// The lookups in the cluster, as `lookups.NAME`. A lookup runs if the rule's conditions are true, and only at stage Input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub lookups: Vec<RuleLookup>,
