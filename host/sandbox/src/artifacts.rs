@@ -16,7 +16,10 @@ use std::{
     io::{self, Read, Write},
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
 };
 
 /// The length of the checksum at the start of a file, in bytes.
@@ -74,8 +77,9 @@ impl Artifacts {
 
     /// Stores a file. If the folder can't be written to, the only cost is time.
     pub fn keep(&self, name: &str, code: &[u8]) {
-        // Under a temporary name first: another host may read at the same time.
-        let partial = format!("{name}.{}", std::process::id());
+        // Under a temporary name first: another host may read at the same time, and another thread may store the same plugin.
+        static NUMBER: AtomicU64 = AtomicU64::new(0);
+        let partial = format!("{name}.{}.{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let write = || -> io::Result<()> {
             let folder = self.folder()?;
             sys::unlinkat(&*folder, &*partial, AtFlags::empty()).ok();

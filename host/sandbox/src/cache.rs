@@ -25,6 +25,9 @@ struct CacheState {
     size: usize,
 }
 
+/// The overhead of an entry in bytes.
+const OVERHEAD: usize = 128;
+
 impl Cache {
     /// A store of about `most` bytes.
     pub fn new(most: usize) -> Self {
@@ -47,7 +50,7 @@ impl Cache {
 
     /// Stores a value of about `size` bytes.
     pub fn keep<T: Send + Sync + 'static>(&self, key: Digest, value: Arc<T>, size: usize) {
-        locked(&self.state).keep(key, value, size, self.most);
+        locked(&self.state).keep(key, value, size + OVERHEAD, self.most);
     }
 
     /// Stores a value of about `size` bytes, unless one is stored already. Returns the stored value.
@@ -72,9 +75,8 @@ impl Cache {
 }
 
 impl CacheState {
+    /// Stores a value whose size includes the overhead.
     fn keep(&mut self, key: Digest, value: Arc<dyn Any + Send + Sync>, size: usize, most: usize) {
-        // The overhead of an entry.
-        let size = size + 128;
         if self.size + size > most / 2 {
             self.old = std::mem::take(&mut self.young);
             self.size = 0;
@@ -88,6 +90,18 @@ impl CacheState {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_entry_keeps_its_size_while_it_is_used() {
+        let cache = Cache::new(10_000);
+        let hot = Digest::hash(b"hot");
+        cache.keep(hot, Arc::new(0_u32), 900);
+        for number in 0_u32..1_000 {
+            cache.keep(Digest::hash(&number.to_le_bytes()), Arc::new(number), 2_000);
+            cache.get::<u32>(&hot).unwrap();
+        }
+        assert_eq!(locked(&cache.state).young.get(&hot).unwrap().1, 900 + OVERHEAD);
+    }
 
     #[test]
     fn what_is_used_stays_and_the_rest_goes_before_there_is_too_much() {

@@ -68,7 +68,15 @@ enum Who {
 #[derive(Debug, Default)]
 pub struct Quotas {
     namespaces: RwLock<BTreeMap<String, Quota>>,
-    used: Mutex<HashMap<Who, Used>>,
+    known: Mutex<KnownCallers>,
+}
+
+/// The usage of callers.
+#[derive(Debug, Default)]
+struct KnownCallers {
+    used: HashMap<Who, Used>,
+    /// The number of callers at which those without current usage are removed.
+    next_cleanup: usize,
 }
 
 #[allow(clippy::cast_precision_loss)] // Quotas are far below 2^52.
@@ -97,9 +105,15 @@ impl Quotas {
             return Ok(());
         }
         let (instant, second) = (Instant::now(), now());
-        let mut used = locked(&self.used);
-        if used.len() >= MAX_KNOWN {
-            used.retain(|_, used| used.day == second / DAY && instant.duration_since(used.requests.at) < Duration::from_mins(1));
+        let mut known = locked(&self.known);
+        let KnownCallers { used, next_cleanup } = &mut *known;
+        if used.len() >= (*next_cleanup).max(MAX_KNOWN) {
+            // Buckets are full again after a minute; the tokens of the day count until midnight.
+            used.retain(|_, used| {
+                let counts_today = used.day == second / DAY && used.day_tokens > 0;
+                counts_today || instant.duration_since(used.requests.at) < Duration::from_mins(1)
+            });
+            *next_cleanup = 2 * used.len();
         }
         for (who, quota) in &quotas {
             let (requests, tokens) = (size(quota.requests_per_minute.map(u64::from)), size(quota.tokens_per_minute));
@@ -143,7 +157,7 @@ impl Quotas {
     /// Counts the tokens of a response.
     pub fn use_tokens(&self, caller: &Caller, tokens: u64) {
         let quotas = self.of_caller(caller);
-        let mut used = locked(&self.used);
+        let used = &mut locked(&self.known).used;
         for (who, _) in quotas {
             if let Some(used) = used.get_mut(&who) {
                 #[allow(clippy::cast_precision_loss)] // Far below 2^52.
@@ -188,5 +202,23 @@ mod tests {
         tokio::time::advance(Duration::from_mins(1)).await;
         let error = quotas.take(&caller).unwrap_err();
         assert!(error.message.starts_with("The namespace ml has used its 100 tokens per day"), "{error:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_tokens_of_a_day_are_counted_however_many_callers_are_known() {
+        let quotas = Quotas::default();
+        let with_name = |name: String| Caller { name, ..caller(Quota { tokens_per_day: Some(100), ..Quota::default() }) };
+        let heavy = with_name("heavy".to_owned());
+        quotas.take(&heavy).unwrap();
+        quotas.use_tokens(&heavy, 100);
+        for round in 0..3 {
+            tokio::time::advance(Duration::from_mins(2)).await;
+            for number in 0..MAX_KNOWN {
+                quotas.take(&with_name(format!("{round}-{number}"))).unwrap();
+            }
+        }
+        assert!(quotas.take(&heavy).is_err());
+        let known = locked(&quotas.known).used.len();
+        assert!(known <= 2 * MAX_KNOWN, "{known}");
     }
 }

@@ -162,16 +162,23 @@ impl Keeper {
                 let mut formers: Vec<Arc<ActiveSet>> = formers.iter().cloned().chain([Arc::clone(set)]).collect();
                 formers.sort_by_key(|set| place(set));
                 self.policies.set_formers(formers);
-                // Queued subjects were planned without these sets.
-                if self.policies.previous_sets().len() + self.unloadable.len() >= self.record.formers.len() {
-                    self.policies.request_reconcile();
-                }
+                self.reconcile_once_known();
             }
         } else if let Err(why) = &restored.outcome {
             tracing::warn!(set = restored.digest, "a previous set can't be loaded: {why}");
             self.unloadable.insert(restored.digest.clone());
+            self.reconcile_once_known();
         }
         self.restored = Some(restored);
+    }
+
+    /// Has queued subjects planned again once it is known of each previous set whether it can be loaded: they were planned without these sets.
+    fn reconcile_once_known(&self) {
+        let loaded = self.policies.previous_sets();
+        let is_loaded = |digest: &String| loaded.iter().any(|set| set.digest().to_string() == *digest);
+        if self.record.formers.iter().all(|digest| is_loaded(digest) || self.unloadable.contains(digest)) {
+            self.policies.request_reconcile();
+        }
     }
 
     /// Loads the sets that subjects may still be on, one after the other.
@@ -190,6 +197,7 @@ impl Keeper {
                 self.restore(&digest);
             } else {
                 self.unloadable.insert(digest);
+                self.reconcile_once_known();
             }
         }
     }
