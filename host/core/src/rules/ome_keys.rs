@@ -1,5 +1,5 @@
-//! The labels and annotations of OME's page that concern an InferenceService or a TrainingJob, as tables: the host reads values by it, the practices
-//! get their checks from it (`shipped`), and `cargo xtask generate` writes the tables of docs/labels-and-annotations.md from it.
+//! Tables of the labels and annotations of OME's page that apply to an InferenceService or a TrainingJob. The host parses values with them,
+//! the practices take their checks from them (`shipped`), and `cargo xtask generate` writes them to docs/labels-and-annotations.md.
 
 #[cfg(test)]
 mod document;
@@ -14,86 +14,82 @@ use format::{
     DECIMAL_FROM_CENT, DELAY, FRACTION, NAME, NOT_BLANK, PATH, PERCENT, PORT, REPLICAS, SIZE, STORAGE_LOCATION, WHOLE, WORD, one_of,
 };
 
-/// A label. All are written by the host or by the policies at metadata-propagation.
+/// A label. The host or the policies at metadata-propagation write all of them.
 #[derive(Clone, Copy, Debug)]
 pub struct Label {
-    /// Its key.
     pub key: &'static str,
-    /// Whether objects carry it.
+    /// Whether objects have it.
     pub objects: bool,
-    /// Whether pods carry it.
+    /// Whether pods have it.
     pub pods: bool,
-    /// Whether a training job's objects or pods carry it.
+    /// Whether a training job's objects or pods have it.
     pub jobs: bool,
-    /// What it means, for the document.
+    /// Its meaning, for the document.
     pub about: &'static str,
 }
 
-/// Who acts upon an annotation.
+/// The part of Pointsman that evaluates an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reader {
-    /// The host.
     Host,
-    /// The policies at pod-templating, which get it in their layer `settings`. It is about the model: a router, which has none, takes
-    /// only its own.
+    /// The policies at pod-templating, which get it in their layer `settings`. It is about the model: a router has no model, so only the
+    /// router's own annotation applies to it.
     ModelPolicies,
-    /// The same, but it applies to the pods of all components.
+    /// The same policies, but the annotation applies to the pods of all components.
     PodPolicies,
-    /// Nobody: the host writes it.
+    /// None: the host writes it.
     Nobody,
 }
 
 /// An annotation.
 #[derive(Clone, Copy, Debug)]
 pub struct Annotation {
-    /// Its key.
     pub key: &'static str,
-    /// Who acts upon it.
     pub reader: Reader,
-    /// Whether objects carry it afterwards.
+    /// Whether it is propagated to objects.
     pub objects: bool,
-    /// Whether pods carry it afterwards.
+    /// Whether it is propagated to pods.
     pub pods: bool,
-    /// Whether it acts on a training job as well.
+    /// Whether it also applies to a training job.
     pub jobs: bool,
-    /// What its value may be, and the practice that warns of others; none if any value is accepted.
+    /// The format of its values, and the practice that warns about other values; none if any value is accepted.
     format: Option<(Practice, Format)>,
-    /// What its value must be, if there is a better word for it than the format's.
+    /// A description of its values, if there is a better one than the format's.
     what: Option<&'static str>,
-    /// A CEL expression that limits what the practice warns of.
+    /// A CEL expression that limits the cases that the practice warns about.
     guard: Option<&'static str>,
-    /// What it does, for the document.
+    /// Its effect, for the document.
     pub about: &'static str,
-    /// A value that changes the plan, as a case for tests, and what must be set beside it.
+    /// A value that changes the plan, as a case for tests, and the annotations that it requires.
     pub example: (&'static str, &'static [(&'static str, &'static str)]),
-    /// A value that is refused.
+    /// A value that is rejected.
     pub wrong: Option<&'static str>,
 }
 
 impl Annotation {
-    /// What a value must be, for messages.
+    /// A description of the valid values, for messages.
     pub fn what(&self) -> String {
         let format = self.format.map(|(_, format)| format.what());
         self.what.map(str::to_owned).or(format).unwrap_or_default()
     }
 
-    /// Whether a value can be read.
+    /// Whether a value is valid.
     pub fn accepts(&self, value: &str) -> bool {
         self.format.is_none_or(|(_, format)| format.accepts(value))
     }
 
-    /// A value that is one of a few words.
+    /// The value, if the format is a list of words and contains it.
     pub fn word(&self, value: &str) -> Option<&'static str> {
         self.format.and_then(|(_, format)| format.word(value))
     }
 
-    /// The row of an annotation that nothing is known of.
+    /// An annotation that accepts any value, isn't propagated and doesn't apply to training jobs.
     const fn new(key: &'static str, reader: Reader, about: &'static str, example: &'static str) -> Self {
         let (objects, pods, jobs) = (false, false, false);
         Self { key, reader, objects, pods, jobs, format: None, what: None, guard: None, about, example: (example, &[]), wrong: None }
     }
 
-    /// It acts on a training job as on a service.
+    /// The annotation applies to training jobs and to services.
     const fn on_jobs(self) -> Self {
         Self { jobs: true, ..self }
     }
@@ -102,7 +98,7 @@ impl Annotation {
         Self { objects, pods, ..self }
     }
 
-    /// Values have a format: a practice warns of all others, of which this is one, and the reader refuses them.
+    /// Values have a format: the practice warns about all others, such as `wrong`, and the reader rejects them.
     const fn format(self, practice: Practice, format: Format, wrong: &'static str) -> Self {
         Self { format: Some((practice, format)), wrong: Some(wrong), ..self }
     }
@@ -115,7 +111,7 @@ impl Annotation {
         Self { guard: Some(guard), ..self }
     }
 
-    /// It has a meaning only beside others.
+    /// The annotation has an effect only together with others.
     const fn beside(self, others: &'static [(&'static str, &'static str)]) -> Self {
         Self { example: (self.example.0, others), ..self }
     }
@@ -125,7 +121,7 @@ const fn label(key: &'static str, about: &'static str) -> Label {
     Label { key, objects: true, pods: true, jobs: false, about }
 }
 
-/// A label of what is made for services and training jobs.
+/// A label of the objects of services and of training jobs.
 const fn shared(key: &'static str, about: &'static str) -> Label {
     Label { jobs: true, ..label(key, about) }
 }
@@ -135,18 +131,18 @@ pub static LABELS: [Label; 17] = [
     shared("ome.io/managed-by", "`ome-controller`, unless the policy's config sets another value"),
     shared("ome.io/component", "engine, decoder or router; trainer for a training job"),
     shared("ome.io/part-of", "the service or the job"),
-    Label { pods: false, ..shared("ome.io/version", "the version of Pointsman that created the object: an upgrade restarts nothing") },
+    Label { pods: false, ..shared("ome.io/version", "the version of Pointsman that created the object; an upgrade restarts no pods") },
     label("serving.ome.io/inferenceservice", "the service; selectors use it"),
     label("serving.ome.io/component", "the component; selectors use it"),
     label("serving.ome.io/revision", "the number of the pod template; on workloads and pods"),
     label("serving.ome.io/model", "the base model"),
     label("serving.ome.io/runtime", "the runtime in use"),
-    shared("infrastructure.ome.io/cluster", "carried from the service or the job, else from its namespace"),
+    shared("infrastructure.ome.io/cluster", "propagated from the service or the job, otherwise from its namespace"),
     shared("infrastructure.ome.io/profile", "the same"),
     shared("infrastructure.ome.io/capacity-reservation", "the same"),
     shared(
         "model.ome.io/name",
-        "of the served model; the service's own value applies only if nothing is known about the model. Of a job its own value",
+        "from the served model; the service's own value applies only if nothing is known about the model. For a job, the job's own value",
     ),
     shared("model.ome.io/type", "the same"),
     shared("model.ome.io/vendor", "the same"),
@@ -161,18 +157,18 @@ pub static TRAINING_LABELS: [Label; 5] = [
     shared(REPLICA_TYPE, "launcher or worker; on Jobs and pods"),
     shared(
         "training.ome.io/replica-index",
-        "0 on the launcher; on workers [an admission policy](training.md#the-index-of-a-worker) copies it from Kubernetes' own label",
+        "0 for the launcher; for workers, [an admission policy](training.md#the-index-of-a-worker) copies it from Kubernetes' own label",
     ),
     shared("training.ome.io/framework", "pytorch, mpi or deepspeed"),
 ];
 
-/// Labels of OME's benchmarks, which have no table here.
+/// The labels of OME's benchmarks, which have no table here.
 const LABELS_OF_BENCHMARKS: [&str; 3] = ["benchmark.ome.io/job-name", "benchmark.ome.io/target-service", "benchmark.ome.io/task-type"];
 
-/// Annotations of OME's benchmarks, which have no table here.
+/// The annotations of OME's benchmarks, which have no table here.
 const ANNOTATIONS_OF_BENCHMARKS: [&str; 2] = ["benchmark.ome.io/target-qps", "benchmark.ome.io/duration"];
 
-/// An annotation of training jobs, which their containers get as a variable.
+/// An annotation of training jobs, which their containers get as an environment variable.
 const fn training(key: &'static str, about: &'static str, example: &'static str, what: &'static str) -> Annotation {
     Annotation { format: Some((Practice::Jobs, NOT_BLANK)), wrong: Some(" "), ..Annotation::new(key, Reader::PodPolicies, about, example) }
         .what_is(what)
@@ -184,7 +180,7 @@ const fn training(key: &'static str, about: &'static str, example: &'static str,
 pub static TRAINING_ANNOTATIONS: [Annotation; 3] = [
     training(
         "training.ome.io/distributed-backend",
-        "the variable TRAINING_DISTRIBUTED_BACKEND of the main container",
+        "the environment variable TRAINING_DISTRIBUTED_BACKEND of the main container",
         "nccl",
         "a backend such as nccl, mpi or gloo",
     ),
@@ -208,61 +204,63 @@ pub const DEPLOYMENT_MODE: Annotation =
         "Bare",
     );
 
-/// The minimum of replicas.
+/// The minimum number of replicas.
 pub const MIN_REPLICAS: Annotation =
-    Annotation::new("ome.io/min-replicas", Reader::Host, "the minimum of replicas", "2").format(Practice::Scaling, REPLICAS, "two");
+    Annotation::new("ome.io/min-replicas", Reader::Host, "the minimum number of replicas", "2").format(Practice::Scaling, REPLICAS, "two");
 
-/// The maximum of replicas.
+/// The maximum number of replicas.
 pub const MAX_REPLICAS: Annotation =
-    Annotation::new("ome.io/max-replicas", Reader::Host, "the maximum of replicas", "7").format(Practice::Scaling, REPLICAS, "-1");
+    Annotation::new("ome.io/max-replicas", Reader::Host, "the maximum number of replicas", "7").format(Practice::Scaling, REPLICAS, "-1");
 
-/// The share of a resource that an autoscaler aims at.
+/// The utilization of a resource that an autoscaler aims for.
 pub const UTILIZATION: Annotation = Annotation::new(
     "ome.io/target-utilization",
     Reader::Host,
-    "the share of CPU or memory that a HorizontalPodAutoscaler aims at; in Serverless Knative's target-utilization-percentage",
+    "the target utilization of CPU or memory for a HorizontalPodAutoscaler; in Serverless mode Knative's \
+     target-utilization-percentage",
     "70",
 )
 .format(Practice::Scaling, PERCENT, "0");
 
-/// Whether KEDA scales.
+/// Whether KEDA scales the component.
 pub const ENABLE_KEDA: Annotation = Annotation::new(
     "autoscaling.ome.io/enable-keda",
     Reader::Host,
-    "KEDA scales. In Serverless Knative takes precedence: the annotation is ignored, and `Accepted` says so",
+    "whether KEDA scales the component. In Serverless mode Knative takes precedence: the annotation is ignored, and `Accepted` reports \
+     this",
     "true",
 )
 .format(Practice::Scaling, one_of("switches", &["true", "false"]), "maybe")
 .beside(SERVERLESS);
 
-/// What an autoscaler watches.
+/// The metric that an autoscaler watches.
 pub const METRIC: Annotation = Annotation::new(
     "autoscaling.ome.io/metric",
     Reader::Host,
-    "cpu or memory; in Serverless also concurrency and rps. gpu-utilization requires a query (kedaConfig)",
+    "cpu or memory; in Serverless mode also concurrency and rps. gpu-utilization requires a query (kedaConfig)",
     "memory",
 )
 .format(Practice::Scaling, one_of("metrics", &["cpu", "memory", "concurrency", "rps", "gpu-utilization"]), "happiness");
 
-/// The value of it that it aims at.
+/// The target value of the metric.
 pub const TARGET: Annotation =
-    Annotation::new("autoscaling.ome.io/target", Reader::Host, "the metric's value", "60").format(Practice::Scaling, PERCENT, "lots");
+    Annotation::new("autoscaling.ome.io/target", Reader::Host, "its target value", "60").format(Practice::Scaling, PERCENT, "lots");
 
-/// Which autoscaler scales. It isn't on OME's page.
-pub const AUTOSCALER_CLASS: Annotation = Annotation::new("ome.io/autoscalerClass", Reader::Host, "which autoscaler scales", "external")
+/// The autoscaler of the component. This annotation isn't on OME's page.
+pub const AUTOSCALER_CLASS: Annotation = Annotation::new("ome.io/autoscalerClass", Reader::Host, "the component's autoscaler", "external")
     .format(Practice::Scaling, one_of("classes", &["hpa", "keda", "external"]), "none");
 
 const KNATIVE_METRIC: Annotation = Annotation::new(
     "autoscaling.knative.dev/metric",
     Reader::Host,
     "Serverless only: passed through unchanged, like everything under `autoscaling.knative.dev/`. It takes precedence over OME's \
-     annotations, and a field of the component over both",
+     annotations; a field of the component takes precedence over both",
     "rps",
 )
 .carried(false, true)
 .beside(SERVERLESS);
 
-// Knative itself refuses what it can't read.
+// Knative itself rejects invalid values.
 const KNATIVE_TARGET: Annotation = Annotation {
     wrong: None,
     ..Annotation::new("autoscaling.knative.dev/target", Reader::Host, "the same", "20")
@@ -271,18 +269,18 @@ const KNATIVE_TARGET: Annotation = Annotation {
         .beside(SERVERLESS)
 };
 
-/// Where the model comes from, in place of the nodes.
+/// The location of the model, if it isn't on the nodes.
 pub const STORAGE_URI: Annotation = Annotation::new(
     "model.ome.io/storage-uri",
     Reader::Host,
-    "the model's location if it isn't on the nodes: an init container fetches it, or a claim (pvc://) or a path of the node (local://) \
-     is mounted",
+    "the location of the model if it isn't on the nodes: an init container downloads it, or a claim (pvc://) or a path of the node \
+     (local://) is mounted",
     "hf://org/model",
 )
 .format(Practice::Engines, STORAGE_LOCATION, "somewhere")
 .only_if("s.place != ' of spec.router'");
 
-/// Which NetworkPolicy the pods get.
+/// The NetworkPolicy of the pods.
 pub const NETWORK_POLICY: Annotation = Annotation::new(
     "security.ome.io/network-policy",
     Reader::Host,
@@ -293,11 +291,11 @@ pub const NETWORK_POLICY: Annotation = Annotation::new(
 .only_if("object.kind == 'InferenceService'")
 .on_jobs();
 
-/// The StorageClass of a component's room for files.
+/// The StorageClass of a component's PersistentVolumeClaim.
 pub const STORAGE_CLASS: Annotation = Annotation::new(
     "storage.ome.io/class",
     Reader::Host,
-    "the class of a PersistentVolumeClaim, named as the component's workload; the cluster's default class if absent",
+    "the class of a PersistentVolumeClaim with the name of the component's workload; the cluster's default class if absent",
     "fast-ssd",
 )
 .format(Practice::Pods, NAME, "-")
@@ -305,17 +303,18 @@ pub const STORAGE_CLASS: Annotation = Annotation::new(
 .beside(SIZED)
 .on_jobs();
 
-/// Its size.
+/// The size of the claim.
 pub const STORAGE_SIZE: Annotation =
-    Annotation::new("storage.ome.io/size", Reader::Host, "its size; without it there is no claim", "100Gi")
+    Annotation::new("storage.ome.io/size", Reader::Host, "the size of the claim; if absent, there is no claim", "100Gi")
         .format(Practice::Pods, SIZE, "big")
         .on_jobs();
 
-/// Its access mode.
+/// The access mode of the claim.
 pub const ACCESS_MODE: Annotation = Annotation::new(
     "storage.ome.io/access-mode",
     Reader::Host,
-    "its mode, ReadWriteOnce by default. The claim holds a downloaded model, otherwise it is mounted at /mnt/storage (STORAGE_PATH)",
+    "the access mode of the claim, ReadWriteOnce by default. A downloaded model is stored in the claim; without one, the claim is mounted \
+     at /mnt/storage (STORAGE_PATH)",
     "ReadWriteMany",
 )
 .format(Practice::Pods, one_of("modes", &["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]), "ReadMostly")
@@ -339,7 +338,7 @@ pub const METRICS_PATH: Annotation = Annotation::new("monitoring.ome.io/path", R
     .beside(SCRAPED)
     .on_jobs();
 
-/// An annotation about the model that becomes a flag or a variable, which the document lists by engine.
+/// An annotation about the model that becomes a flag or a variable. The document lists these by engine.
 const fn flag(key: &'static str, example: &'static str, format: Format, wrong: &'static str) -> Annotation {
     Annotation::new(key, Reader::ModelPolicies, "see [Flags](#flags)", example).format(Practice::Engines, format, wrong)
 }
@@ -358,15 +357,15 @@ pub static ANNOTATIONS: [Annotation; 31] = [
     Annotation::new(
         "ome.io/last-applied-configuration",
         Reader::Nobody,
-        "written to workloads: the service's spec that they were last made from, as JSON (unless it is longer than 64 KiB). The service's \
-         own is never carried",
+        "written to workloads: the service's spec that was applied last, as JSON (unless it is longer than 64 KiB). The service's own \
+         annotation is never propagated",
         "theirs",
     )
     .carried(true, false),
     Annotation::new(
         "ome.io/resource-version",
         Reader::Nobody,
-        "written to workloads: the service's generation that they were last made from. Neither annotation ever restarts a pod",
+        "written to workloads: the service's generation that was applied last. Neither annotation ever restarts a pod",
         "theirs",
     )
     .carried(true, false),
@@ -401,7 +400,7 @@ pub static ANNOTATIONS: [Annotation; 31] = [
     Annotation::new(
         "security.ome.io/secret-ref",
         Reader::PodPolicies,
-        "a Secret whose keys become variables of the main container, and of the init containers that fetch models",
+        "a Secret whose keys become environment variables of the main container, and of the init containers that download models",
         "model-credentials",
     )
     .format(Practice::Pods, NAME, "No Secret")
@@ -416,7 +415,7 @@ pub static ANNOTATIONS: [Annotation; 31] = [
     of_cloud(
         "oci.ome.io/compartment-id",
         "the id of a compartment",
-        "pods have it as annotation and as the variable OCI_COMPARTMENT_ID",
+        "pods get it as an annotation and as the environment variable OCI_COMPARTMENT_ID",
         "ocid1.compartment.oc1..",
     ),
     of_cloud("oci.ome.io/region", "the name of a region", "the same, OCI_REGION", "us-phoenix-1"),

@@ -1,9 +1,9 @@
-//! The tables of docs/labels-and-annotations.md are those of the code: `cargo xtask generate` writes them by this test.
+//! Compares the tables of docs/labels-and-annotations.md with those of the code. `cargo xtask generate` runs this test to write them.
 
 use super::{ANNOTATIONS, Annotation, LABELS, Label, TRAINING_ANNOTATIONS, TRAINING_LABELS, is_on_the_page};
 use std::{env, fmt::Write as _, fs, path::Path};
 
-/// As xtask sets it (`xtask/src/build.rs`).
+/// xtask sets this variable to update the page (`xtask/src/build.rs`).
 const UPDATE: &str = "POINTSMAN_UPDATE_LABELS_PAGE";
 
 fn yes(carried: bool) -> &'static str {
@@ -28,7 +28,7 @@ fn annotations(annotations: &[Annotation]) -> String {
     table
 }
 
-/// The page with another table between its markers.
+/// The page, with the table between the markers of this name replaced.
 fn with_table(page: &str, name: &str, table: &str) -> String {
     let begin = format!("<!-- {name}: written by `cargo xtask generate` -->\n");
     let (before, rest) = page.split_once(&begin).unwrap_or_else(|| panic!("the page has no {begin}"));
@@ -51,7 +51,7 @@ fn the_page_has_the_tables_of_the_code() {
         fs::write(&path, expected).unwrap();
         return;
     }
-    assert!(page == expected, "docs/labels-and-annotations.md isn't that of the code: run `cargo xtask generate`");
+    assert!(page == expected, "docs/labels-and-annotations.md differs from the code: run `cargo xtask generate`");
 }
 
 #[test]
@@ -68,6 +68,6 @@ fn a_format_with_a_guard_has_one_annotation_in_its_practice() {
     for guarded in ANNOTATIONS.iter().filter(|annotation| annotation.guard.is_some()) {
         let (practice, format) = guarded.format.unwrap();
         let same = ANNOTATIONS.iter().filter(|other| other.format.is_some_and(|(in_, other)| in_ == practice && other.name == format.name));
-        assert_eq!(same.count(), 1, "the guard of {} would count for other annotations too", guarded.key);
+        assert_eq!(same.count(), 1, "the guard of {} would also apply to other annotations", guarded.key);
     }
 }

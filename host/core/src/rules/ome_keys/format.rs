@@ -1,17 +1,17 @@
-//! What a value may be: as the host reads it and, in CEL, as the practices check it.
+//! The format of a value: as a function, with which the host parses it, and in CEL, with which the practices check it.
 
 use crate::quantity;
 use serde_json::Value;
 
-/// What the values of an annotation may be.
+/// The format of an annotation's values.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
-    /// The name of the variable with the values that are refused, in the practice.
+    /// The name of the practice's variable that contains the rejected values.
     pub(super) name: &'static str,
     check: Check,
-    /// What a value is, for messages.
+    /// A description of the valid values, for messages.
     what: &'static str,
-    /// Values for the practice to propose.
+    /// Examples of values, for the practice's warning.
     such_as: &'static str,
 }
 
@@ -19,7 +19,7 @@ pub struct Format {
 enum Check {
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// What the function accepts. The CEL expression is true of a value `s.value` that it doesn't.
+    /// The values that the function accepts. The CEL expression is true of a value `s.value` that the function rejects.
     Read { accepts: fn(&str) -> bool, refused: &'static str },
 }
 
@@ -63,7 +63,7 @@ impl Format {
         }
     }
 
-    /// The CEL expression that is true of a value that is refused.
+    /// The CEL expression that is true of a rejected value.
     pub(super) fn refused(&self) -> String {
         match self.check {
             Check::OneOf([word]) => format!("s.value != '{word}'"),
@@ -75,7 +75,7 @@ impl Format {
 
 pub(super) const REPLICAS: Format = read(
     "replicas",
-    "a whole number from 0 on",
+    "a whole number of at least 0",
     "1 or 10",
     |text| replicas(text).is_some(),
     "!(s.value.trim().matches('^([+]?0*[0-9]{1,10}|-0+)$') && int(s.value.trim()) <= 2147483647)",
@@ -86,7 +86,7 @@ pub(super) const PERCENT: Format =
 
 pub(super) const DECIMAL_FROM_CENT: Format = read(
     "knative",
-    "a number from 0.01 on",
+    "a number of at least 0.01",
     "10",
     |text| text.parse::<f64>().is_ok_and(|number| number >= 0.01),
     "!(s.value.matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$') && double(s.value) >= 0.01)",
@@ -112,7 +112,7 @@ pub(super) const WHOLE: Format = read(
 
 pub(super) const FRACTION: Format = read(
     "fractions",
-    "a number above 0 and up to 1",
+    "a number above 0 and at most 1",
     "0.8",
     |text| text.parse::<f64>().is_ok_and(|fraction| fraction > 0.0 && fraction <= 1.0),
     "!(s.value.matches('^[+]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?$') && double(s.value) > 0.0 && double(s.value) <= 1.0)",
@@ -148,14 +148,14 @@ pub(super) const PORT: Format = read(
 pub(super) const PATH: Format =
     read("paths", "a path that begins with /", "/metrics", |text| text.starts_with('/'), "!s.value.startsWith('/')");
 
-pub(super) const NOT_BLANK: Format = read("blanks", "a text that isn't blank", "", |text| !text.trim().is_empty(), "s.value.trim() == ''");
+pub(super) const NOT_BLANK: Format = read("blanks", "text that isn't blank", "", |text| !text.trim().is_empty(), "s.value.trim() == ''");
 
-/// A number of replicas.
+/// Parses a number of replicas.
 pub fn replicas(text: &str) -> Option<i64> {
     text.trim().parse().ok().filter(|number| (0..=i64::from(i32::MAX)).contains(number))
 }
 
-/// A whole number above 0.
+/// Parses a whole number above 0.
 pub fn percent(text: &str) -> Option<i64> {
     text.trim().parse().ok().filter(|percent| *percent > 0)
 }
@@ -174,7 +174,7 @@ fn is_delay(text: &str) -> bool {
     ["us", "ms", "s"].into_iter().any(count)
 }
 
-/// A name of an object, as Kubernetes takes it.
+/// Whether Kubernetes accepts this as the name of an object.
 fn is_name(text: &str) -> bool {
     let outer = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
     text.len() <= 253 && text.starts_with(outer) && text.ends_with(outer) && text.chars().all(|c| outer(c) || matches!(c, '-' | '.'))

@@ -1,4 +1,4 @@
-//! What the shipped practices get from the table.
+//! The checks that the shipped practices take from the tables.
 
 use super::{
     ANNOTATIONS, ANNOTATIONS_OF_BENCHMARKS, Annotation, Format, LABELS, LABELS_OF_BENCHMARKS, TRAINING_ANNOTATIONS, TRAINING_LABELS,
@@ -13,17 +13,17 @@ use std::collections::BTreeSet;
 pub(in crate::rules) enum Practice {
     /// How a service is deployed and scaled.
     Scaling,
-    /// What the engines get.
+    /// The settings of the engines.
     Engines,
     /// Security, storage, monitoring and the cloud.
     Pods,
-    /// What training jobs hand to their containers. The practice has its own checks.
+    /// The annotations that training jobs pass to their containers. The practice has its own checks.
     Jobs,
 }
 
 impl Practice {
-    /// The variables and the validations of the practice, one a format. They need a variable `annotations`: a list of annotations, each
-    /// with its `key`, its `value`, its `place`, and the `text` with which a sentence begins.
+    /// The variables and validations of the practice, one of each per format. They need a variable `annotations`: a list of annotations,
+    /// each with its `key`, its `value`, its `place`, and its `text`, with which a message begins.
     pub(in crate::rules) fn checks(self) -> Vec<(Variable, Validation)> {
         let all = ANNOTATIONS.iter().filter_map(|annotation| {
             let (practice, format) = annotation.format?;
@@ -40,7 +40,7 @@ impl Practice {
     }
 }
 
-/// A format is checked for all its annotations together. One with a guard has its format alone.
+/// Checks the format of all its annotations together. The format of an annotation with a guard belongs only to that annotation.
 fn check(format: Format, annotations: &[&Annotation]) -> (Variable, Validation) {
     let keys: Vec<&str> = annotations.iter().map(|annotation| annotation.key).collect();
     let keys = match &keys[..] {
@@ -52,13 +52,13 @@ fn check(format: Format, annotations: &[&Annotation]) -> (Variable, Validation) 
     let variable = Variable { name: name.to_owned(), expression: format!("variables.annotations.filter(s, {keys}{guard} && {refused})") };
     let validation = Validation {
         expression: format!("variables.{name}.size() == 0"),
-        message_expression: Some(format!("variables.{name}.map(s, s.text).join(', ') + ', and {must}'")),
+        message_expression: Some(format!("variables.{name}.map(s, s.text).join(', ') + ', but {must}'")),
         ..Validation::default()
     };
     (variable, validation)
 }
 
-/// The names of all labels, and of all annotations, of OME's own prefixes: each a CEL map by their prefixes.
+/// The names of all labels, and of all annotations, under OME's own prefixes: two CEL maps from a prefix to its names.
 pub(in crate::rules) fn keys_by_prefix() -> [String; 2] {
     let labels: Vec<&str> = LABELS.iter().chain(&TRAINING_LABELS).map(|label| label.key).chain(LABELS_OF_BENCHMARKS).collect();
     let annotations = ANNOTATIONS.iter().chain(&TRAINING_ANNOTATIONS).map(|annotation| annotation.key);
