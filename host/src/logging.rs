@@ -1,4 +1,4 @@
-//! What is logged and how. What is logged may change while the host runs.
+//! Logging: its format, and its filter, which can change while the host runs.
 
 use crate::missing_rights::MissingRights;
 use clap::ValueEnum;
@@ -21,23 +21,23 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// How it is logged.
+/// The format of the log.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub enum LogFormat {
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
-    /// For people.
+    /// Readable text.
     Text,
 }
 
-/// Why a filter isn't one.
+/// An invalid filter.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a level (error, warn, info, debug, trace or off) nor TARGET=LEVEL, such as pointsman=debug")]
 pub struct FilterError(String);
 
 type Replace = dyn Fn(EnvFilter) + Send + Sync;
 
-/// What is logged now.
+/// The current filter of the log.
 #[derive(Clone)]
 pub struct LogLevel {
     filter: Arc<Mutex<String>>,
@@ -50,7 +50,7 @@ impl fmt::Debug for LogLevel {
     }
 }
 
-/// Reads a filter. `EnvFilter` takes a misspelt level for a target of that name, and logs nothing.
+/// Parses a filter. `EnvFilter` interprets a misspelt level as a target of that name, and logs nothing.
 fn parse(filter: &str) -> Result<EnvFilter, FilterError> {
     let directives: Vec<&str> = filter.split(',').map(str::trim).collect();
     for &directive in &directives {
@@ -59,13 +59,13 @@ fn parse(filter: &str) -> Result<EnvFilter, FilterError> {
             return Err(FilterError(directive.to_owned()));
         }
     }
-    // The client logs each answer that it tries again as an error. What comes of a request in the end is logged by whoever has sent it.
-    // And spans of traces are for a collector.
+    // The client logs each response after which it retries as an error; the caller logs the final result. Spans of traces are for a
+    // collector.
     let whole = format!("kube_client::client::builder=off,{TARGET}=off,{}", directives.join(","));
     EnvFilter::try_new(whole).map_err(|_| FilterError(filter.to_owned()))
 }
 
-/// Leaves out warnings that only repeat which right is missing.
+/// Omits warnings and errors that only repeat that a right is missing.
 struct Repetitions(Option<Arc<MissingRights>>);
 
 impl<S> Filter<S> for Repetitions {
@@ -81,7 +81,7 @@ impl<S> Filter<S> for Repetitions {
     }
 }
 
-/// Looks at the fields of an event.
+/// Searches the fields of an event for a repetition.
 struct Search<'r> {
     rights: &'r MissingRights,
     is_repetition: bool,
@@ -98,8 +98,8 @@ impl Visit for Search<'_> {
 }
 
 impl LogLevel {
-    /// Begins to log to stderr, and to give spans to whatever makes traces. That has a filter of its own. Which rights are missing is logged once,
-    /// if they are known.
+    /// Starts logging to stderr, and passes spans to `traces`, which has its own filter. Failures for a right in `missing_rights` aren't
+    /// logged again.
     pub fn start(
         filter: &str,
         format: LogFormat,
@@ -114,22 +114,22 @@ impl LogLevel {
             LogFormat::Json => subscriber.with(lines.json().flatten_event(true).with_span_list(false).with_filter(level)).init(),
             LogFormat::Text => subscriber.with(lines.with_filter(level)).init(),
         }
-        // It fails once there is nothing that logs any more.
+        // It fails only after the subscriber is dropped.
         let replace = Arc::new(move |filter| _ = handle.reload(filter));
         Ok(Self { filter: Arc::new(Mutex::new(filter.to_owned())), replace })
     }
 
-    /// The filter that counts.
+    /// The current filter.
     pub fn filter(&self) -> String {
         locked(&self.filter).clone()
     }
 
-    /// Logs by another filter from now on.
+    /// Replaces the filter.
     pub fn change(&self, filter: &str) -> Result<(), FilterError> {
         let parsed = parse(filter)?;
-        let former = std::mem::replace(&mut *locked(&self.filter), filter.to_owned());
+        let previous = std::mem::replace(&mut *locked(&self.filter), filter.to_owned());
         (self.replace)(parsed);
-        tracing::info!(former, filter, "another log level");
+        tracing::info!(previous, filter, "log level changed");
         Ok(())
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::missing_rights::Right;
 
-    /// What is logged, as text.
+    /// The log, as text.
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
 

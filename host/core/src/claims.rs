@@ -1,9 +1,9 @@
-//! Which subjects this controller works on: what its configuration claims.
+//! The subjects that this controller manages, by its configuration.
 
 use crate::{resource::Resource, subject_kind::SubjectKind, world::ObjectKey};
 use std::{collections::BTreeSet, str::FromStr};
 
-/// A kind, or one of its namespaces.
+/// A kind, in one namespace or in all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     resource: &'static Resource,
@@ -26,12 +26,12 @@ impl FromStr for Claim {
     }
 }
 
-/// All that is claimed.
+/// All claims of this controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claims {
-    /// All kinds, if there are none.
+    /// The claimed kinds; all, if empty.
     pub kinds: Vec<Claim>,
-    /// All namespaces, if there are none.
+    /// The claimed namespaces; all, if empty.
     pub namespaces: BTreeSet<String>,
 }
 
@@ -41,7 +41,7 @@ impl Claims {
         self.contains_in(subject.resource, &subject.namespace)
     }
 
-    /// Whether a kind of subject is claimed in a namespace; the empty one stands for all.
+    /// Whether a kind of subject is claimed in a namespace; if it is empty, in all namespaces.
     pub fn contains_in(&self, resource: &Resource, namespace: &str) -> bool {
         let in_namespace = |claim: &Claim| claim.namespace.as_deref().is_none_or(|claimed| claimed == namespace);
         (self.namespaces.is_empty() || self.namespaces.contains(namespace))

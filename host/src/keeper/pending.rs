@@ -153,7 +153,7 @@ pub(super) fn verdict<'a>(strategies: impl IntoIterator<Item = &'a UpdateStrateg
         }
         let choices = strategy.max_choices.as_ref().map(|most| bound(most, radius.subjects));
         if let Some(most) = choices.filter(|most| radius.choices > *most) {
-            over.push(format!("{} would choose another runtime when next asked; the limit is {most}", counted(radius.choices)));
+            over.push(format!("{} would choose another runtime at the next choice; the limit is {most}", counted(radius.choices)));
         }
     }
     if radius.failed > 0 {

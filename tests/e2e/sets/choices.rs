@@ -30,17 +30,18 @@ async fn a_policy_that_ranks_runtimes_otherwise_says_who_would_choose_another_on
     let candidate = set_that(&cluster, "the other ranking waits", waits).await;
     assert_eq!((counts(&candidate), radius(&candidate).choices), ([0, 0, 0, 0], 2), "{}", message(&candidate));
     assert!(
-        message(&candidate).contains("2 subjects would choose another runtime when next asked; the limit is 1"),
+        message(&candidate).contains("2 subjects would choose another runtime at the next choice; the limit is 1"),
         "{}",
         message(&candidate)
     );
     let example = format!(
-        "InferenceService {}/a: would choose another runtime when next asked (ServingRuntime zz-cheap instead of ServingRuntime runtime)",
+        "InferenceService {}/a: would choose another runtime at the next choice (ServingRuntime zz-cheap instead of \
+         ServingRuntime runtime)",
         space.0.name
     );
     assert!(radius(&candidate).examples.contains(&example), "{:?}", radius(&candidate).examples);
     let history = cluster.pointsman(&["policy", "history", &candidate.name_any()]).ok();
-    assert!(history.contains("2 would choose another runtime when next asked"), "{history}");
+    assert!(history.contains("2 would choose another runtime at the next choice"), "{history}");
 
     let before = space.get(&DEPLOYMENT, "a-engine").await;
     cluster.pointsman(&["policy", "approve", &candidate.name_any()]).ok();

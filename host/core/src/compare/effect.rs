@@ -1,4 +1,4 @@
-//! What becomes of one subject if another policy set plans it.
+//! The effect on one subject if another policy set plans it.
 
 use super::{fields::leaves, places::places};
 use crate::{
@@ -16,52 +16,52 @@ use std::{
     mem,
 };
 
-/// How much it is, the least first.
+/// The kind of change, the least severe first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Effect {
-    /// The objects stay as they are.
+    /// The objects stay unchanged.
     #[default]
     Nothing,
-    /// Another runtime would be chosen. What runs keeps the one that it has until its spec changes or somebody asks for another choice.
+    /// Another runtime would be chosen. The subject keeps its runtime until its spec changes or a user requests another choice.
     Choice,
-    /// Labels and annotations of objects change, and nothing that pods are made from.
+    /// Only labels and annotations of objects change, not the pod templates.
     Metadata,
-    /// Objects change otherwise, come or go.
+    /// Objects change in another way, or are created or removed.
     Objects,
-    /// No plan can be made any more. What runs goes on, and nothing changes until it can.
+    /// Planning succeeded before and now fails. Existing objects stay unchanged until it succeeds again.
     Failed,
     /// Pods restart.
     Restarts,
 }
 
 impl Effect {
-    /// In words, as one says it of a subject.
+    /// The effect in words, for a line about a subject.
     pub fn description(self) -> &'static str {
         match self {
             Self::Nothing => "nothing changes",
-            Self::Choice => "would choose another runtime when next asked",
+            Self::Choice => "would choose another runtime at the next choice",
             Self::Metadata => "metadata changes",
             Self::Objects => "objects change",
-            Self::Failed => "no plan can be made",
+            Self::Failed => "planning fails",
             Self::Restarts => "pods restart",
         }
     }
 }
 
-/// What becomes of a subject, and where that is seen.
+/// The change of a subject, and its places.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SubjectChange {
-    /// The heaviest of it.
+    /// The most severe effect.
     pub effect: Effect,
-    /// The first places, heaviest first: an object, and a path in it.
+    /// The first places, the most severe effect first: an object, and a path in it.
     pub places: Vec<String>,
-    /// All fields, in no order of weight: an object, and the path of a leaf in it.
+    /// All fields, sorted by name: an object, and the path of a leaf in it.
     pub fields: BTreeSet<String>,
-    /// Whether another runtime would be chosen, whatever else becomes of it.
+    /// Whether another runtime would be chosen, regardless of `effect`.
     pub chooses_otherwise: bool,
 }
 
-/// How an object differs.
+/// The change of one object.
 struct ObjectChange {
     effect: Effect,
     places: Vec<String>,
@@ -74,10 +74,10 @@ impl ObjectChange {
     }
 }
 
-/// Stands among the fields for the runtime that would be chosen.
+/// The entry in `fields` for a change of the runtime that would be chosen.
 const NEXT_CHOICE: &str = "the runtime of the next choice";
 
-/// The ends of paths at which numbers stand that follow from the rest of an object: whoever changes that changes them too.
+/// The ends of the paths of revision numbers. They follow from the rest of an object and change whenever it changes, so they aren't listed.
 const NUMBERS: [&str; 3] = [REVISION_LABEL, REVISION, REVISIONS];
 
 fn fields(key: &ObjectKey, leaves: Vec<String>) -> Vec<String> {
@@ -85,16 +85,16 @@ fn fields(key: &ObjectKey, leaves: Vec<String>) -> Vec<String> {
     leaves.into_iter().filter(|leaf| !number(leaf)).map(|leaf| format!("{}: {leaf}", object_name(key))).collect()
 }
 
-/// How many places of an object are told.
+/// The maximum number of reported places per object.
 const MAX_FIELDS_PER_OBJECT: usize = 3;
 
-/// How many places of a subject are told.
+/// The maximum number of reported places per subject.
 const OF_A_SUBJECT: usize = 6;
 
-/// What changes for a subject if the second plan is carried out in the place of the first.
+/// The change of a subject if the second plan is applied instead of the first.
 pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange {
     let mut change = object_changes(snapshot, before, after);
-    // Where none is chosen any more, that is a failure.
+    // If no runtime can be chosen any more, planning fails, which `effect` reports.
     if let (Some(one), Some(other)) = (&before.next_choice, &after.next_choice)
         && one != other
     {
@@ -109,7 +109,7 @@ pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange
 
 fn object_changes(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange {
     let Some(planned) = &after.objects else {
-        // Where no plan could be made before either, nothing is lost.
+        // If planning failed before, too, nothing changes.
         return if before.objects.is_none() { SubjectChange::default() } else { failed(after) };
     };
     let mut changes = match &before.objects {
@@ -123,7 +123,7 @@ fn object_changes(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectCh
     SubjectChange { effect, places, fields, chooses_otherwise: false }
 }
 
-/// How two plans differ, object for object.
+/// Compares two plans, object by object.
 fn of_plans(snapshot: &Snapshot, former: &[Object], after: &Plan, planned: &[Object]) -> Vec<ObjectChange> {
     let planned_before: BTreeMap<&ObjectKey, &Object> = former.iter().map(|object| (&object.key, object)).collect();
     let differing = planned.iter().filter_map(|object| match planned_before.get(&object.key) {
@@ -135,7 +135,7 @@ fn of_plans(snapshot: &Snapshot, former: &[Object], after: &Plan, planned: &[Obj
     differing.chain(gone.map(|object| removed(snapshot, &object.key, leaves(Some(&object.body), None)))).collect()
 }
 
-/// How a plan differs from what runs, where nothing could be planned so far.
+/// Compares a plan with the existing objects, if planning failed before.
 fn of_what_runs(snapshot: &Snapshot, after: &Plan, planned: &[Object]) -> Vec<ObjectChange> {
     let differing = planned.iter().filter_map(|object| match snapshot.children.iter().find(|child| child.key == object.key) {
         Some(live) if live.settled(&object.body, object.fingerprint) => None,
@@ -149,21 +149,21 @@ fn of_what_runs(snapshot: &Snapshot, after: &Plan, planned: &[Object]) -> Vec<Ob
     differing.chain(gone.map(|key| removed(snapshot, key, Vec::new()))).collect()
 }
 
-/// Whether an object is still there when the plan was carried out.
+/// Whether an object still exists after the plan is applied.
 fn stays(key: &ObjectKey, after: &Plan, planned: &[Object]) -> bool {
     planned.iter().any(|object| object.key == *key) || after.retained.contains(key)
 }
 
 fn failed(after: &Plan) -> SubjectChange {
     let needed = || after.status.conditions.iter().filter(|condition| condition.required_for_ready);
-    // What failed says more than what isn't known for it.
+    // A failed condition is more informative than those that are unknown as a result.
     let why = needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     let places = why.map(|condition| format!("{}: {}", condition.reason, condition.message));
     SubjectChange { effect: Effect::Failed, places: places.into_iter().collect(), ..SubjectChange::default() }
 }
 
 fn made(object: &Object) -> ObjectChange {
-    ObjectChange::new(Effect::Objects, &object.key, "made", leaves(None, Some(&object.body)))
+    ObjectChange::new(Effect::Objects, &object.key, "created", leaves(None, Some(&object.body)))
 }
 
 fn removed(snapshot: &Snapshot, key: &ObjectKey, leaves: Vec<String>) -> ObjectChange {
@@ -171,7 +171,7 @@ fn removed(snapshot: &Snapshot, key: &ObjectKey, leaves: Vec<String>) -> ObjectC
     ObjectChange::new(if restarts { Effect::Restarts } else { Effect::Objects }, key, "removed", leaves)
 }
 
-/// Whether an object is there, so that pods may run by it.
+/// Whether an object exists, so that it may have pods.
 fn runs(snapshot: &Snapshot, key: &ObjectKey) -> bool {
     snapshot.children.iter().any(|child| child.key == *key)
 }
@@ -187,14 +187,14 @@ fn differs(snapshot: &Snapshot, former: &Object, object: &Object) -> ObjectChang
         Effect::Objects
     };
     let mut all = places(one, other, usize::MAX);
-    // What restarts pods stands first.
+    // The fields that restart pods come first.
     all.sort_by_key(|place| restarts && !place.starts_with("spec"));
     all.truncate(MAX_FIELDS_PER_OBJECT);
     let places = all.into_iter().map(|place| format!("{}: {place}", object_name(&object.key))).collect();
     ObjectChange { effect, places, fields: fields(&object.key, leaves(Some(one), Some(other))) }
 }
 
-/// All but labels and annotations of the object itself.
+/// All fields except the object's own labels and annotations.
 fn without_metadata(body: &Value) -> Vec<(&String, &Value)> {
     let fields = body.as_object().into_iter().flatten();
     let metadata = body["metadata"].as_object().into_iter().flatten().filter(|(key, _)| !["labels", "annotations"].contains(&key.as_str()));
@@ -223,7 +223,7 @@ mod tests {
         ObjectKey { resource, namespace: "n".to_owned(), name: name.to_owned() }
     }
 
-    /// A service whose Deployment is there, and whose decoder's isn't yet.
+    /// A service whose engine has a Deployment, and whose decoder doesn't have one yet.
     fn snapshot() -> Snapshot {
         let mut world = World::default();
         world.put(&INFERENCE_SERVICE, &json!({"metadata": {"name": "a", "namespace": "n", "uid": "1"}, "spec": {}}));
@@ -329,10 +329,10 @@ mod tests {
         let before = plan(vec![service()]);
         assert_eq!(effect(&before, &held()), (Effect::Failed, vec!["PolicyFailed: it traps".to_owned()]));
         assert_eq!(effect(&held(), &held()).0, Effect::Nothing);
-        // What there is counts, where nothing was planned: the Deployment has 2 replicas, and no template of ours.
+        // Without an earlier plan, the existing objects are compared: the Deployment has 2 replicas, and no pod template of ours.
         assert_eq!(effect(&held(), &plan(vec![deployment("one", "x", 2)])).0, Effect::Restarts);
         let as_it_is = Object::new(key(&DEPLOYMENT, "a-engine"), json!({"spec": {"replicas": 2}}));
         assert_eq!(effect(&held(), &plan(vec![as_it_is])).0, Effect::Nothing);
-        assert_eq!(effect(&held(), &before).0, Effect::Restarts, "the Deployment goes");
+        assert_eq!(effect(&held(), &before).0, Effect::Restarts, "the Deployment is removed");
     }
 }

@@ -50,7 +50,7 @@ pub struct EffectCounts {
     pub objects: usize,
     /// Whose metadata alone changes.
     pub metadata: usize,
-    /// For whom no plan can be made any more.
+    /// For whom planning succeeded before and now fails.
     pub failed: usize,
     /// For whom another runtime would be chosen when it is next asked for, whatever else changes.
     #[serde(default)]
@@ -164,7 +164,7 @@ mod tests {
             named,
             [
                 "InferenceService n/b: pods restart (Deployment b: spec)",
-                "InferenceService n/d: no plan can be made (Deployment d: spec)",
+                "InferenceService n/d: planning fails (Deployment d: spec)",
                 "InferenceService n/a: metadata changes (Deployment a: spec)",
                 "InferenceService n/e: metadata changes (Deployment e: spec)",
             ]

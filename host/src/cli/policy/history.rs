@@ -125,7 +125,7 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
     facts.push(("objects", objects.to_string()));
     facts.push(("metadata", metadata.to_string()));
     facts.push(("failed", failed.to_string()));
-    facts.push(("choices", format!("{choices} would choose another runtime when next asked")));
+    facts.push(("choices", format!("{choices} would choose another runtime at the next choice")));
     if let Some(ReplayedScores { questions, best, scores, failed }) = scores {
         let told = format!("of {questions} recorded questions {best} pick another candidate, {scores} score otherwise, {failed} fail");
         facts.push(("scores", told));

@@ -219,7 +219,7 @@ mod tests {
                 "InferenceService n/a: metadata changes",
                 "  Deployment a: metadata.labels.x",
                 "",
-                "3 subjects; pods restart: 1, no plan can be made: 0, objects change: 0, metadata changes: 1, nothing changes: 1",
+                "3 subjects; pods restart: 1, planning fails: 0, objects change: 0, metadata changes: 1, nothing changes: 1",
             ]
         );
     }
