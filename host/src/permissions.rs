@@ -135,7 +135,7 @@ fn base() -> Feature {
     let status = [&POLICY_PLUGIN, &POLICY_SET, &VALIDATION_RULE].map(|kind| format!("{}/status", kind.plural));
     Feature {
         name: BASE,
-        purpose: "Every host needs it.",
+        purpose: "Required by every host.",
         everywhere: vec![
             rule("apiextensions.k8s.io", "customresourcedefinitions", &["get", "list", "watch"]),
             rule(NAMESPACE.group, NAMESPACE.plural, SEES),
@@ -166,7 +166,7 @@ fn own_certificates(secret: &str) -> Vec<Value> {
 fn external_metrics() -> Feature {
     Feature {
         name: EXTERNAL_METRICS,
-        purpose: "The host answers the external metrics API.",
+        purpose: "Required for the external metrics API.",
         // Pools, and the objects between them and their pickers, are read for each query.
         everywhere: [
             vec![named(rule("apiregistration.k8s.io", "apiservices", &["list", "patch", "watch"]), EXTERNAL_METRICS_API)],
@@ -184,7 +184,7 @@ const SERVED_BY: [&Resource; 6] = [&DEPLOYMENT, &SERVICE, &SERVICE_ACCOUNT, &ROL
 fn kserve() -> Feature {
     Feature {
         name: "kserve",
-        purpose: "It serves LLMInferenceServices.",
+        purpose: "Required for LLMInferenceServices.",
         everywhere: [
             subject(&LLM_INFERENCE_SERVICE),
             rules(&[&LLM_CONFIG], SEES),
@@ -207,7 +207,7 @@ pub fn features() -> Vec<Feature> {
         base(),
         Feature {
             name: "ome",
-            purpose: "It serves InferenceServices, and runs BenchmarkJobs and TrainingJobs.",
+            purpose: "Required for InferenceServices, BenchmarkJobs and TrainingJobs.",
             everywhere: [
                 subject(&INFERENCE_SERVICE),
                 // The labels for `kubectl get --selector` are in the object's metadata.
@@ -241,7 +241,7 @@ pub fn features() -> Vec<Feature> {
         kserve(),
         Feature {
             name: EH_OPS,
-            purpose: "It serves InferenceModels.",
+            purpose: "Required for InferenceModels.",
             // The finalizer is in the object's metadata. The allocation of memory depends on all pods of a node.
             everywhere: [
                 subject(&INFERENCE_MODEL),
@@ -252,19 +252,19 @@ pub fn features() -> Vec<Feature> {
             .concat(),
             at_home: Vec::new(),
         },
-        neighbour("leaderworkerset", "Services run on groups of nodes.", &[&LEADER_WORKER_SET]),
-        neighbour("knative", "InferenceServices scale to zero by Knative.", &[&KNATIVE_SERVICE]),
-        neighbour("ray", "InferenceServices run on Ray.", &[&RAY_CLUSTER]),
-        neighbour("keda", "Services scale by KEDA.", &[&SCALED_OBJECT]),
+        neighbour("leaderworkerset", "Required for services on groups of nodes.", &[&LEADER_WORKER_SET]),
+        neighbour("knative", "Required for InferenceServices that scale to zero with Knative.", &[&KNATIVE_SERVICE]),
+        neighbour("ray", "Required for InferenceServices on Ray.", &[&RAY_CLUSTER]),
+        neighbour("keda", "Required for services that scale with KEDA.", &[&SCALED_OBJECT]),
         Feature {
             name: "gateway",
-            purpose: "Services are reached through the Gateway API.",
+            purpose: "Required for services with routes of the Gateway API.",
             everywhere: [rules(&[&HTTP_ROUTE], OWNS), rules(&[&GATEWAY, &REFERENCE_GRANT], SEES)].concat(),
             at_home: Vec::new(),
         },
         Feature {
             name: "inference-pool",
-            purpose: "LLMInferenceServices have a scheduler, and InferenceObjectives and InferenceModelRewrites refer to pools.",
+            purpose: "Required for LLMInferenceServices with a scheduler, and for InferenceObjectives and InferenceModelRewrites, which refer to pools.",
             everywhere: [
                 rules(&[&INFERENCE_POOL], OWNS),
                 rules(
@@ -284,7 +284,7 @@ pub fn features() -> Vec<Feature> {
         },
         Feature {
             name: WEBHOOK,
-            purpose: "The host answers the admission webhook.",
+            purpose: "Required for the admission webhook.",
             everywhere: ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"]
                 .map(|resource| named(rule("admissionregistration.k8s.io", resource, &["list", "patch", "watch"]), ACCOUNT))
                 .to_vec(),
@@ -472,7 +472,7 @@ mod tests {
         let mut files = BTreeMap::from([(
             "kustomization.yaml".to_owned(),
             kustomization(
-                "What a host may do that serves everything. To grant less, name some of these folders instead of this one.",
+                "The rights of a host that serves all kinds. To grant fewer, list some of these folders instead of this one.",
                 &common,
             ),
         )]);
@@ -492,8 +492,8 @@ mod tests {
             }
         }
         let parents = [
-            (BESIDE_NAMESPACES, "What a host may do that serves some namespaces only, beside what it may do in them."),
-            (IN_NAMESPACE, "What such a host may do in a namespace that it serves. A kustomization for each namespace sets `namespace`."),
+            (BESIDE_NAMESPACES, "The rights of a host that serves only some namespaces, in addition to its rights in these namespaces."),
+            (IN_NAMESPACE, "The rights of such a host in a namespace that it serves. One kustomization per namespace sets `namespace`."),
         ];
         for (parent, comment) in parents {
             let is_there = |name: &&String| files.contains_key(&format!("{parent}/{name}/roles.yaml"));
@@ -531,14 +531,14 @@ mod tests {
         }
         for (name, text) in &expected {
             let there = fs::read_to_string(folder.join(name)).unwrap_or_default();
-            assert!(there == *text, "deploy/roles/{name} isn't that of the code: run `cargo xtask generate`");
+            assert!(there == *text, "deploy/roles/{name} differs from the code: run `cargo xtask generate`");
         }
         let others = [
-            ("gateway", "What the gateway may do.", gateway_objects()),
-            (MODEL_REPORTS, "The namespace of model agents, and what a host reads there.", model_report_objects()),
-            (MODEL_AGENT, "What model agents may do.", model_agent_objects()),
-            (SCHEDULER, "What the scheduler and its extender may do.", scheduler_objects()),
-            (SCHEDULER_MODEL_REPORTS, "What the scheduler's extender reads of model agents.", scheduler_model_report_objects()),
+            ("gateway", "The rights of the gateway.", gateway_objects()),
+            (MODEL_REPORTS, "The namespace of model agents, and the host's right to read their reports.", model_report_objects()),
+            (MODEL_AGENT, "The rights of model agents.", model_agent_objects()),
+            (SCHEDULER, "The rights of the scheduler and its extender.", scheduler_objects()),
+            (SCHEDULER_MODEL_REPORTS, "The extender's right to read model agents' reports.", scheduler_model_report_objects()),
         ];
         for (name, comment, objects) in others {
             let (file, text) = (folder.join(format!("../{name}/roles.yaml")), yaml(comment, &objects));
@@ -547,7 +547,7 @@ mod tests {
             }
             assert!(
                 fs::read_to_string(&file).unwrap_or_default() == text,
-                "deploy/{name}/roles.yaml isn't that of the code: run `cargo xtask generate`"
+                "deploy/{name}/roles.yaml differs from the code: run `cargo xtask generate`"
             );
         }
         assert_eq!(found(&folder), expected.keys().cloned().collect::<Vec<_>>(), "deploy/roles holds other files");

@@ -197,7 +197,7 @@ fn wrong_values_are_refused_with_the_value_and_what_to_do() {
         ("image=a,replica=2", "additional properties 'replica' not allowed"),
         ("image=a,replicas=0", "at '/replicas': minimum"),
         ("image=a,roles.omee=true", "at '/roles': additional properties 'omee' not allowed"),
-        ("image=a,webhook.certManager=true", "enable the webhook, or leave its certificates out"),
+        ("image=a,webhook.certManager=true", "enable the webhook, or set webhook.certManager to false"),
         ("image=a,scheduler.podTemplates=true", "enable the scheduler, or set --pod-scheduler in extraArgs"),
     ] {
         let why = refusal(HOST_NAMESPACE, set);
