@@ -1,5 +1,5 @@
-//! What an allocation costs in a pool of 5,000 models on 500 nodes. `cargo xtask bench` runs this; docs/benchmarks.md says what the numbers
-//! mean.
+//! The cost of an allocation in a pool of 5,000 models on 500 nodes. `cargo xtask bench` runs this; docs/benchmarks.md explains the
+//! numbers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -29,7 +29,7 @@ fn needs(at: usize) -> Amounts {
 }
 
 impl Pool {
-    /// Every node is as full as it gets, and all other models sleep: half of those on nodes are idle.
+    /// A pool in which every node is full and all other models sleep. The models on nodes are idle.
     fn full() -> Self {
         let labels = BTreeMap::from([("inference-pool".to_owned(), "default".to_owned())]);
         let allocatable = Amounts { memory: 256 * GIB, cpu: 128_000, gpus: 8, pods: 110 };
@@ -50,7 +50,7 @@ impl Pool {
             (key(at), model)
         };
         let mut pool = Self { nodes: (0..NODES).map(node).collect(), models: (0..MODELS).map(model).collect() };
-        // Each is woken once; then it is as if it had run for an hour.
+        // Wake every model once, then set those that got memory to have been ready for more than an hour.
         pool.models.values_mut().for_each(|model| model.activity.waiting = 1);
         let ledger = pool.allocate();
         for step in ledger.steps {
@@ -70,7 +70,7 @@ impl Pool {
     }
 
     fn allocate(&self) -> Ledger {
-        // Policies are another bench's.
+        // Another bench measures policies.
         let score = |(_, row): &(&ObjectKey, Features)| {
             Some(if row.resident > 0.5 { 1.0 / (1.0 + row.idle_seconds / 120.0) } else { 0.5 + row.waiting_requests.min(10.0) / 20.0 })
         };
@@ -90,7 +90,7 @@ fn allocations(criterion: &mut Criterion) {
     assert!(!pool.allocate().steps.is_empty());
     group.bench_function("a request", |bencher| bencher.iter(|| black_box(pool.allocate())));
     pool.models.values_mut().filter(|model| model.held.is_none()).for_each(|model| model.activity.waiting = 1);
-    group.bench_function("all are woken", |bencher| bencher.iter(|| black_box(pool.allocate())));
+    group.bench_function("requests to all sleeping models", |bencher| bencher.iter(|| black_box(pool.allocate())));
     pool.models.values_mut().for_each(|model| {
         (model.held, model.pods) = (None, Vec::new());
         model.activity = Activity { waiting: 1, ..Activity::default() };

@@ -1,5 +1,5 @@
-//! What it costs to sum up what agents report of 200 models on 500 nodes. `cargo xtask bench` runs this; docs/benchmarks.md says what the numbers
-//! mean.
+//! The cost of summarising the agents' reports on 200 models on 500 nodes. `cargo xtask bench` runs this; docs/benchmarks.md explains the
+//! numbers.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use criterion::{Criterion, criterion_group, criterion_main};
@@ -24,7 +24,7 @@ fn key(at: usize) -> String {
     format!("clusterbasemodel.model-{at}")
 }
 
-/// A node's ConfigMap. Of the first model the download is so far.
+/// A node's ConfigMap. The first model's download has this progress.
 fn reported(percent: usize) -> BTreeMap<String, String> {
     let config = json!({
         "modelType": "llama", "modelArchitecture": "LlamaForCausalLM", "modelParameterSize": "70.55B", "maxTokens": 131_072,
@@ -86,7 +86,7 @@ fn summaries(criterion: &mut Criterion) {
             cluster.sum_up(|key| changed.contains(key))
         });
     });
-    group.bench_function("a node", |bencher| bencher.iter(|| cluster.sum_up(|_| true)));
+    group.bench_function("a node's labels", |bencher| bencher.iter(|| cluster.sum_up(|_| true)));
     group.finish();
 }
 

@@ -1,5 +1,5 @@
-//! What it costs to pick an endpoint for a request, and what of that costs how much. `cargo xtask bench` runs this and compares it with the
-//! goals; docs/benchmarks.md says what the numbers mean.
+//! The cost of picking an endpoint for a request, and of the parts of a pick. `cargo xtask bench` runs this and compares it with the goals;
+//! docs/benchmarks.md explains the numbers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[allow(dead_code, reason = "only the compilers are of use here")]
@@ -44,19 +44,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Far more than the picker gives a policy: a machine that is busy with something else shouldn't have another policy measured.
+/// Much more than the picker allows a policy, so that the fallback policy isn't measured instead if the machine is busy.
 const DEADLINE: Duration = Duration::from_millis(100);
 
-/// As the picker's.
+/// A loader with the picker's settings, except the deadline.
 static LOADER: LazyLock<Loader> = LazyLock::new(|| {
     let engines = Engines::with_clock(32, Duration::from_micros(100)).unwrap();
     Loader::new(Arc::new(engines), compilers()).with_hot_deadline(DEADLINE)
 });
 
-/// How many different prompts there are.
+/// The number of different prompts.
 const PROMPTS: usize = 1_000;
 
-/// A chat with a body of so many bytes. All begin alike, with a system prompt of about two blocks.
+/// A chat with a body of this many bytes. All begin with the same system prompt of about two blocks.
 fn chat(number: usize, bytes: usize) -> Bytes {
     let system = "You answer questions about trains. ".repeat(16);
     let body = |text: &str| {
@@ -73,7 +73,7 @@ fn head() -> RequestHead {
     RequestHead { path: "/v1/chat/completions".to_owned(), content_type: Some("application/json".to_owned()), ..RequestHead::default() }
 }
 
-/// A pool whose endpoints report, and have been sent all prompts.
+/// A pool whose endpoints have current reports and got all prompts.
 struct Scene {
     pool: Arc<Pool>,
     registry: Registry,
@@ -102,11 +102,11 @@ impl Scene {
                 blocks: Some(40_000),
                 ..EngineMetrics::default()
             };
-            // As if it was made in an hour: it doesn't get stale meanwhile.
+            // An hour in the future, so that the report doesn't become stale during the bench.
             endpoint.state.set_report(Report { at: 3_600_000_000, metrics });
         }
         let scene = Self { pool, registry, prompts: (0..PROMPTS).map(|number| chat(number, 2_048)).collect() };
-        // The picker learns how long answers take from those that end, so that each pick works out its estimates.
+        // The picker learns the duration of responses from those that end, so that each pick computes its estimates.
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let learning = runtime.spawn(learning);
         for prompt in &scene.prompts {
@@ -124,13 +124,13 @@ impl Scene {
         scene
     }
 
-    /// Places a request. Nothing of it waits, so that it is placed at once.
+    /// Places a request. No part of it waits, so it is placed at once.
     fn pick(&self, prompt: &Bytes) -> <Pool as Picks>::Placed {
         let pick = Arc::clone(&self.pool).pick(head(), vec![prompt.clone()]);
         pick.now_or_never().expect("without flow control no request waits").unwrap().1
     }
 
-    /// Whether the policy has answered each time.
+    /// Whether the policy answered every time.
     fn has_no_failures(&self) -> bool {
         let mut page = String::new();
         encode(&mut page, &self.registry).unwrap();
@@ -162,7 +162,7 @@ fn picks(criterion: &mut Criterion) {
                     let started = Instant::now();
                     let placed = scene.pick(prompt);
                     let took = started.elapsed();
-                    // What its end costs is no part of the pick.
+                    // The end of the response isn't part of the pick.
                     drop(placed);
                     total += took;
                     times.push(took);
@@ -176,13 +176,13 @@ fn picks(criterion: &mut Criterion) {
         times.sort_unstable();
         let quantile = |share: usize| times.get(times.len() * share / 100).copied();
         if let (Some(p50), Some(p99), Some(slowest)) = (quantile(50), quantile(99), times.last()) {
-            println!("{name}: {} picks, p50 {p50:.1?}, p99 {p99:.1?}, the slowest {slowest:.1?}", times.len());
+            println!("{name}: {} picks, p50 {p50:.1?}, p99 {p99:.1?}, slowest {slowest:.1?}", times.len());
             keep(&name, &[("p50", p50), ("p99", p99)]);
         }
     }
 }
 
-/// What a pick works out before it asks the policy.
+/// The part of a pick before the call of the policy.
 fn features(group: &mut BenchmarkGroup<'_, WallTime>, scene: &Scene) {
     let hashes = |prompt: &Bytes| {
         let body = [prompt];
@@ -226,7 +226,7 @@ fn bodies(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// A page as vLLM's: a few gauges, and histograms for the rest of its lines.
+/// A page of metrics like vLLM's: a few gauges, and histograms for the rest of its lines.
 fn page(lines: usize) -> String {
     let mut page = String::new();
     for (name, value) in [
@@ -262,12 +262,12 @@ fn blocks(criterion: &mut Criterion) {
     let hash = |of: u64| of.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let prompt: Vec<u64> = (0..32).map(hash).collect();
     for endpoint in 0..100_u32 {
-        // Other prompts too, so that the index isn't small.
+        // Also other prompts, so that the index isn't small.
         for other in 0..100_u64 {
             let begin = (u64::from(endpoint) * 100 + other + 1) * 1_000;
             index.record(EndpointId(endpoint), &(begin..begin + 32).map(hash).collect::<Vec<_>>());
         }
-        // A third has all of it, and the others have fewer blocks of it.
+        // A third of the endpoints have the whole prompt, the others fewer blocks of it.
         index.record(EndpointId(endpoint), &prompt[..(endpoint as usize % 48 + 1).min(32)]);
     }
     let mut matches = Matches::default();
@@ -279,7 +279,7 @@ fn blocks(criterion: &mut Criterion) {
     });
 }
 
-/// Writes numbers where criterion writes its own, so that `cargo xtask bench` finds them.
+/// Writes numbers to the place where criterion writes its own, so that `cargo xtask bench` finds them.
 fn keep(group: &str, measured: &[(&str, Duration)]) {
     let Some(home) = std::env::var_os("CRITERION_HOME").map(PathBuf::from) else { return };
     for (name, time) in measured {

@@ -1,5 +1,5 @@
-//! What a plan costs in a cluster of 1,000 services of a kind, with what they build on, on one thread. `cargo xtask bench` runs this;
-//! docs/benchmarks.md says what the numbers mean.
+//! The cost of a plan in a cluster with 1,000 services of one kind and the objects that they refer to, on one thread. `cargo xtask bench`
+//! runs this; docs/benchmarks.md explains the numbers.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../tests/policies/mod.rs"]
@@ -31,15 +31,15 @@ const RUNTIMES: usize = 200;
 const MODELS: usize = 20;
 const CONFIGS: usize = 20;
 
-/// When all of this happens.
+/// The time of all plans.
 const NOW: u64 = 1_800_000_000;
 
 /// A kind of service.
 struct Kind {
     resource: &'static Resource,
-    /// What services build on.
+    /// The objects that services refer to.
     inputs: fn(&mut World),
-    /// What a service says.
+    /// The spec of a service.
     spec: fn(usize) -> Value,
 }
 
@@ -90,7 +90,7 @@ fn pod(image: &str) -> Value {
     })
 }
 
-/// Each is for two of the models.
+/// Each runtime supports two of the models.
 fn runtime(number: usize) -> Value {
     let suits = |model: usize| {
         json!({
@@ -115,7 +115,7 @@ fn runtime(number: usize) -> Value {
     })
 }
 
-/// Half of them say nothing but their model; the others have arguments of their own, a router, a decoder, or several nodes.
+/// Half of them specify only their model; the others have their own arguments, a router, a decoder, or several nodes.
 fn inference_service(number: usize) -> Value {
     let mut spec = json!({"model": {"name": format!("model-{:02}", number % MODELS)}});
     match number % 10 {
@@ -140,7 +140,7 @@ fn inference_service(number: usize) -> Value {
     spec
 }
 
-/// What an LLMInferenceService says of its own pods, or a configuration of those of all that build on it.
+/// The pod template of an LLMInferenceService, or of a base configuration.
 fn llm_pod(image: &str, model: &str) -> Value {
     json!({
         "containers": [{
@@ -154,7 +154,7 @@ fn llm_pod(image: &str, model: &str) -> Value {
     })
 }
 
-/// Of two that a service names, the one is about pods and the other isn't.
+/// If a service names two of them, one is about pods and the other isn't.
 fn config(number: usize) -> Value {
     let spec = if number.is_multiple_of(2) {
         json!({"template": llm_pod(&format!("registry.example.com/vllm:0.9.{number}"), "{{ .Spec.Model.Name }}")})
@@ -167,8 +167,8 @@ fn config(number: usize) -> Value {
     })
 }
 
-/// Half of them say nothing but their model; the others have a scheduler, base configurations, a prefill workload, groups of pods, or a
-/// pod template of their own.
+/// Half of them specify only their model; the others have a scheduler, base configurations, a prefill workload, groups of pods, or their
+/// own pod template.
 fn llm_inference_service(number: usize) -> Value {
     let name = format!("model-{:02}", number % MODELS);
     let mut spec = json!({"model": {"uri": format!("hf://meta/{name}"), "name": name}});
@@ -238,7 +238,7 @@ fn members() -> Vec<Arc<Member>> {
     ]
 }
 
-/// Policies that have decided nothing yet.
+/// Policies without cached decisions.
 fn policies_of(members: &[Arc<Member>]) -> Policies {
     Policies::new(ActiveSet::new(members.to_vec()), Arc::new(Unheard))
 }
@@ -249,7 +249,7 @@ fn planned(snapshot: &Snapshot, policies: &Policies, settings: &Settings) -> Pla
     plan
 }
 
-/// The same services with all their objects in place, as the API server keeps them.
+/// The same services with all their objects, as the API server stores them.
 fn settle(world: &mut World, kind: &Kind, policies: &Policies, settings: &Settings) {
     for number in 0..SERVICES {
         let plan = planned(&world.snapshot(&key(kind, number), NOW).unwrap(), policies, settings);
@@ -267,7 +267,7 @@ fn snapshots(world: &World, kind: &Kind) -> Vec<Snapshot> {
     (0..SERVICES).map(|number| world.snapshot(&key(kind, number), NOW).unwrap()).collect()
 }
 
-/// What the plans ask the policies: of each decision what it takes to ask again.
+/// The questions of the plans to the policies: the inputs of each decision, with which it is made again.
 fn ask<'a>(policies: &Policies, decided: impl Iterator<Item = &'a Decided>, standing: Standing) {
     let pinned = policies.pin(standing);
     for decided in decided {
@@ -279,10 +279,10 @@ fn ask<'a>(policies: &Policies, decided: impl Iterator<Item = &'a Decided>, stan
     }
 }
 
-/// Some of what a plan asks.
+/// A selection of a plan's questions.
 type Question = fn(&Decided) -> bool;
 
-/// What there is to ask, and what that is called here.
+/// The questions at each policy point, with their names in the output.
 const QUESTIONS: [(&str, Question); 3] = [
     ("selections", |decided| matches!(decided, Decided::Selection(..))),
     ("templates", |decided| matches!(decided, Decided::Template(..))),
@@ -297,12 +297,12 @@ fn plans(criterion: &mut Criterion, kind: &Kind) {
     let decisions = |of: Question| plans.iter().flat_map(|plan| &plan.decisions).filter(|decided| of(decided)).count();
     let objects: usize = plans.iter().flat_map(|plan| &plan.objects).map(Vec::len).sum();
     let asked = QUESTIONS.map(|(name, of)| format!("{} {name}", decisions(of))).join(", ");
-    println!("{SERVICES} {}s: {objects} objects by {asked}", kind.resource.kind);
+    println!("{SERVICES} {}s: {objects} objects from {asked}", kind.resource.kind);
     let next = Cell::new(0);
     let place = || next.replace(next.get() + 1) % SERVICES;
 
     let mut group = criterion.benchmark_group(format!("a plan of an {}", kind.resource.kind));
-    // Each service once, and then policies that know nothing again.
+    // Each service once, and then again with policies without cached decisions.
     let fresh = RefCell::new(policies_of(&members));
     let cold = || {
         let place = place();
@@ -316,21 +316,21 @@ fn plans(criterion: &mut Criterion, kind: &Kind) {
     });
     let all: (&str, Question) = ("policies", |_| true);
     for (name, of) in [all].into_iter().chain(QUESTIONS).filter(|(_, of)| decisions(*of) > 0) {
-        group.bench_function(format!("new, what the {name} take of it"), |bencher| {
+        group.bench_function(format!("new, of which {name}"), |bencher| {
             let asked = |place: usize| ask(&fresh.borrow(), plans[place].decisions.iter().filter(|decided| of(decided)), Standing::New);
             bencher.iter_batched(cold, asked, BatchSize::PerIteration);
         });
     }
     settle(&mut world, kind, &policies, &settings);
     let settled = snapshots(&world, kind);
-    assert!(settled.iter().all(|snapshot| !snapshot.children.is_empty()), "each has its objects");
-    for (name, number) in [("decided before", SERVICES), ("decided before, of a hundred", 100)] {
+    assert!(settled.iter().all(|snapshot| !snapshot.children.is_empty()), "every service has its objects");
+    for (name, number) in [("settled", SERVICES), ("settled, 100 in turn", 100)] {
         (0..number).for_each(|place| drop(planned(&settled[place], &policies, &settings)));
         let asked = || policies.active().members().iter().map(|member| member.health.counts().0).sum::<u64>();
         let before = asked();
         group.bench_function(name, |bencher| bencher.iter(|| planned(&settled[place() % number], &policies, &settings)));
         if asked() != before {
-            println!("some were decided again: the cache doesn't hold the decisions of {number} services");
+            println!("some decisions were made again: the cache is too small for {number} services");
         }
     }
     group.bench_function("a snapshot", |bencher| bencher.iter(|| world.snapshot(&key(kind, place()), NOW).unwrap()));

@@ -1,7 +1,7 @@
-//! What a policy costs: in the sandbox beside the same one as a plain function, kept answers, and loading. `cargo xtask bench` runs this
-//! and compares it with the goals; docs/benchmarks.md says what the numbers mean.
+//! The cost of a policy: in the sandbox compared with the same policy as a plain function, of a cached decision, and of loading. `cargo
+//! xtask bench` runs this and compares it with the goals; docs/benchmarks.md explains the numbers.
 //!
-//! A group is one question, and its functions are the ways to ask it: `native` is what the others are compared with.
+//! A group is one question, and its functions are the ways to ask it: the others are compared with `native`.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 #[path = "../tests/policies/mod.rs"]
@@ -30,7 +30,7 @@ use std::{fs, hint::black_box, path::Path, sync::Arc};
 
 const SELECTION: &str = "pointsman-runtime-selection";
 
-/// The host's question as the SDK's.
+/// Converts a question from the host's type to the SDK's.
 fn native<Sdk: DeserializeOwned>(question: &impl Serialize) -> Sdk {
     serde_json::from_str(&serde_json::to_string(question).unwrap()).unwrap()
 }
@@ -65,7 +65,7 @@ fn model() -> Model {
     }
 }
 
-/// One in three is for this model, and the others for another one, as in a cluster with several.
+/// One in three supports this model, and the others another one, as in a cluster with several models.
 fn candidate(number: usize) -> Candidate {
     let kind = |architecture: &str| SupportedModel {
         format: Some(Supported { name: "safetensors".to_owned(), weight: Some(2), ..Supported::default() }),
@@ -118,7 +118,7 @@ fn selection(criterion: &mut Criterion) {
         let plain: sdk::runtime_selection::Request = native(&request);
         let name = if count == 1 { "selection of 1 runtime".to_owned() } else { format!("selection of {count} runtimes") };
         let mut group = criterion.benchmark_group(name);
-        // The copy that the function takes is made beforehand: what it costs to hand a question over is the sandbox's part.
+        // The function's copy of the question is made beforehand: the cost of passing a question is part of the sandbox's cost.
         group.bench_function("native", |bencher| {
             let judge = |request| drop(black_box(pointsman_runtime_selection::judge(&config, request).unwrap()));
             bencher.iter_batched(|| plain.clone(), judge, BatchSize::SmallInput);
@@ -189,7 +189,7 @@ fn kept_answers(criterion: &mut Criterion) {
     };
     policies.pin(Standing::New).select(&inputs).unwrap();
     let asked = policies.active().members()[0].health.counts();
-    criterion.benchmark_group("a decision among 100 runtimes").bench_function("kept", |bencher| {
+    criterion.benchmark_group("a decision among 100 runtimes").bench_function("cached", |bencher| {
         bencher.iter(|| policies.pin(Standing::New).select(&inputs).unwrap());
     });
     assert_eq!(policies.active().members()[0].health.counts(), asked, "only the first was a new decision");

@@ -1,8 +1,8 @@
-//! The admission webhook of a real host, at a steady pace of requests as the API server sends them: first with the rules alone that the host
-//! brings, then with 50 more that are about each object. Every answer is looked at.
+//! The admission webhook of a real host, with requests at a steady rate, as the API server sends them: first with only the shipped rules,
+//! then with 50 more that match each object. Every response is checked.
 //!
-//! Each request has its time, whatever became of those before it, and how long it takes counts from there: a webhook that doesn't keep up
-//! is slow for all that had to wait, not only for the one that it was busy with.
+//! Each request is due at a fixed time, regardless of those before it, and its latency is measured from then: a webhook that doesn't keep
+//! up is slow for all requests that had to wait, not only for the one that it was processing.
 #![allow(clippy::unwrap_used)]
 
 use kube::{
@@ -34,20 +34,20 @@ use tokio_rustls::rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject},
 };
 
-/// From one request to the next: 200 of them a second.
+/// The interval between requests: 200 per second.
 const PACE: Duration = Duration::from_millis(5);
 
-/// How long it goes on, each time.
+/// The duration of one round.
 const LASTS: Duration = Duration::from_secs(30);
 const LASTS_QUICK: Duration = Duration::from_secs(10);
 
-/// As many as an API server keeps for a webhook that nobody asks anything for a moment.
+/// The number of idle connections that an API server keeps open to a webhook.
 const CONNECTIONS: u32 = 25;
 
-/// What the slowest in a hundred may take.
+/// The maximum of the 99th percentile.
 const GOAL: Duration = Duration::from_millis(10);
 
-/// How long an answer may take: the API server waits for so long by the manifest that we bring.
+/// The timeout of a response, as in our manifest for the API server.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 fn main() {
@@ -64,8 +64,8 @@ async fn measure() {
     let webhook = Webhook { address: host.webhook().await, config: trusting(&cluster).await };
     let (good, bad) = (Question::about(&object()), Question::about(&broken()));
 
-    // What the host brings warns at most.
-    let first = eventually("the webhook answers", async || webhook.answer(&bad).ok()).await;
+    // The shipped rules only warn.
+    let first = eventually("the webhook responds", async || webhook.answer(&bad).ok()).await;
     assert_eq!(first["allowed"], true, "{first}");
     let without = webhook.at_pace(&cluster, &host, &good);
 
@@ -79,10 +79,10 @@ async fn measure() {
     tell(&without, &with);
 }
 
-/// What it was to trust the webhook, once there is a certificate.
+/// The TLS configuration that trusts the webhook, when its certificate exists.
 async fn trusting(cluster: &PolicyCluster) -> Arc<ClientConfig> {
     let secrets = Api::<k8s_openapi::api::core::v1::Secret>::namespaced(cluster.client().await, HOST_NAMESPACE);
-    let bundle = eventually("the host has made its certificates", async || {
+    let bundle = eventually("the host has created its certificates", async || {
         let found = secrets.get_opt(WEBHOOK_SECRET).await.unwrap()?;
         found.data?.remove("ca.crt")
     })
@@ -97,7 +97,7 @@ fn rule_name(number: usize) -> String {
     format!("rule-{number:02}")
 }
 
-/// Makes the rules, and waits until all of them count.
+/// Creates the rules, and waits until all of them are active.
 async fn make_rules(cluster: &PolicyCluster) {
     let api = Api::<ValidationRule>::all(cluster.client().await);
     for number in 0..RULES {
@@ -114,7 +114,7 @@ async fn make_rules(cluster: &PolicyCluster) {
         let status = rule.status.as_ref().filter(|status| status.observed_generation == rule.metadata.generation);
         status.is_some_and(|status| status.conditions.iter().any(|condition| condition.type_ == "Active" && condition.status == "True"))
     };
-    eventually("all rules count", async || {
+    eventually("all rules are active", async || {
         let rules = api.list(&ListParams::default()).await.unwrap();
         let counting =
             rules.items.iter().filter(|rule| rule.metadata.name.as_deref().is_some_and(|name| name.starts_with("rule-")) && counts(rule));
@@ -123,7 +123,7 @@ async fn make_rules(cluster: &PolicyCluster) {
     .await;
 }
 
-/// The same service as it breaks every rule.
+/// The same service, changed so that it breaks every rule.
 fn broken() -> Value {
     let mut object = object();
     let metadata = &mut object["metadata"];
@@ -144,7 +144,7 @@ fn broken() -> Value {
     object
 }
 
-/// What the API server asks when an object is made, around the number that tells one request from another.
+/// The API server's request for the CREATE of an object: the parts before and after the number that identifies the request.
 struct Question {
     before: String,
     after: String,
@@ -170,7 +170,7 @@ impl Question {
         Self { before: before.to_owned(), after: after.to_owned() }
     }
 
-    /// The request of a number, as it is sent.
+    /// The HTTP request with a number.
     fn request(&self, address: &str, uid: &str) -> String {
         let Self { before, after } = self;
         let length = before.len() + uid.len() + after.len();
@@ -180,39 +180,39 @@ impl Question {
     }
 }
 
-/// Where the webhook is, and whom its clients trust.
+/// The address of the webhook, and the TLS configuration of its clients.
 struct Webhook {
     address: String,
     config: Arc<ClientConfig>,
 }
 
-/// What was seen of many requests.
+/// The results of many requests.
 struct Seen {
-    /// From the time of each to the end of its answer.
+    /// From the due time of each to the end of its response.
     latencies: Vec<Duration>,
-    /// By how much one was sent too late, at the most: its connection had another to wait for, or this machine no time for it. It is part of
-    /// the latency.
+    /// The maximum lateness of a request: its connection was waiting for another response, or the machine was busy. It is part of the
+    /// latency.
     late: Duration,
-    /// The host's CPU for one.
+    /// The host's CPU for one request.
     cpu: Duration,
 }
 
 impl Webhook {
-    /// One answer, looked at.
+    /// Sends one request, and checks the response.
     fn answer(&self, question: &Question) -> io::Result<Value> {
         let uid = "first";
         let answer = Connection::open(self)?.ask(&question.request(&self.address, uid))?;
         Ok(response(&answer, uid))
     }
 
-    /// Asks at a steady pace about an object that is to be let through.
+    /// Sends requests at a steady rate, for an object that must be admitted.
     fn at_pace(&self, cluster: &PolicyCluster, host: &Host<'_>, question: &Question) -> Seen {
         let lasts = if is_quick() { LASTS_QUICK } else { LASTS };
         let number = u32::try_from(lasts.as_nanos() / PACE.as_nanos()).unwrap();
         let connections: Vec<Connection> = (0..CONNECTIONS).map(|_| Connection::open(self).unwrap()).collect();
         let cpu = || taken(cluster, host).cpu();
         let (next, before) = (AtomicU32::new(0), cpu());
-        // By then all of them are waiting.
+        // By then all threads are waiting.
         let begun = Instant::now() + PACE * CONNECTIONS;
         let asking = |mut connection: Connection| {
             let mut seen = Vec::new();
@@ -223,7 +223,7 @@ impl Webhook {
                 }
                 let (uid, due) = (format!("{at:08}"), begun + PACE * at);
                 let request = question.request(&self.address, &uid);
-                // A timer of the runtime's would be a millisecond late.
+                // A timer of the runtime would be a millisecond late.
                 thread::sleep(due.saturating_duration_since(Instant::now()));
                 let late = due.elapsed();
                 let answer = connection.ask(&request).unwrap();
@@ -241,18 +241,18 @@ impl Webhook {
     }
 }
 
-/// What an AdmissionReview answers to a request.
+/// The response in an AdmissionReview.
 fn response(review: &str, uid: &str) -> Value {
     let review: Value = serde_json::from_str(review).unwrap();
     assert!(review["kind"] == "AdmissionReview" && review["response"]["uid"] == uid, "{review}");
     review["response"].clone()
 }
 
-/// A connection that stays, with one request at a time: the API server speaks HTTP/1.1 with webhooks.
+/// A persistent connection, with one request at a time: the API server uses HTTP/1.1 for webhooks.
 struct Connection(StreamOwned<ClientConnection, TcpStream>);
 
 impl Connection {
-    /// Connects, and shakes hands.
+    /// Connects, with the TLS handshake.
     fn open(webhook: &Webhook) -> io::Result<Self> {
         let mut stream = TcpStream::connect(&webhook.address)?;
         stream.set_nodelay(true)?;
@@ -265,7 +265,7 @@ impl Connection {
         Ok(Self(StreamOwned::new(connection, stream)))
     }
 
-    /// The body of the answer, which must be one.
+    /// The body of the response, which must be complete.
     fn ask(&mut self, request: &str) -> io::Result<String> {
         self.0.write_all(request.as_bytes())?;
         self.0.flush()?;
@@ -300,11 +300,11 @@ impl Connection {
 }
 
 fn tell(without: &Seen, with: &Seen) {
-    println!("\nthe webhook at {} requests a second, each with an object of 10 KiB", Duration::from_secs(1).as_nanos() / PACE.as_nanos());
+    println!("\nthe webhook at {} requests per second, each with an object of 10 KiB", Duration::from_secs(1).as_nanos() / PACE.as_nanos());
     for (what, seen) in [("without", without), ("with", with)] {
         let told = |of: f64| format!("{:.2?}", quantile(&seen.latencies, of));
         println!(
-            "  {what} {RULES} rules: p50 {}, p99 {}, slowest {}; {} requests, sent {:.2?} late at the most; {:.2?} of the host's CPU each",
+            "  {what} {RULES} rules: p50 {}, p99 {}, slowest {}; {} requests, sent at most {:.2?} late; {:.2?} of the host's CPU each",
             told(0.5),
             told(0.99),
             told(1.0),
@@ -315,9 +315,9 @@ fn tell(without: &Seen, with: &Seen) {
     }
     let of = |seen: &Seen, of: f64| quantile(&seen.latencies, of);
     let (p99, p99_without) = (of(with, 0.99), of(without, 0.99));
-    println!("  p99 with the rules beside without: {:.2}", p99.as_secs_f64() / p99_without.as_secs_f64());
+    println!("  p99 with the rules / without: {:.2}", p99.as_secs_f64() / p99_without.as_secs_f64());
     goal("p99 with the rules", &format!("{p99:.2?}"), &format!("<= {GOAL:?}"), p99 <= GOAL);
-    keep("webhook at 200 requests a second", &[("p50", of(with, 0.5)), ("p99", p99), ("slowest", of(with, 1.0))]);
+    keep("webhook at 200 requests per second", &[("p50", of(with, 0.5)), ("p99", p99), ("slowest", of(with, 1.0))]);
     keep("the p99 of the webhook", &[("native", p99_without), ("with 50 rules", p99)]);
     keep("a request to the webhook", &[("CPU without rules", without.cpu), ("CPU with 50 rules", with.cpu)]);
 }

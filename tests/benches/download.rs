@@ -1,5 +1,5 @@
-//! A model's weights from a web server on loopback: by the model agent's downloader, and by curl, in turn. The server is this process. Both write
-//! to the same disk; curl computes no checksum. Times are medians of rounds.
+//! The download of a model's weights from a web server on loopback, alternating between the model agent's downloader and curl. The server
+//! is this process. Both write to the same disk; curl computes no checksum. Times are medians of rounds.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use pointsman_download::{Access, Downloader, Limits, Request, StorageUri};
@@ -15,14 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The bytes of the weights.
+/// The size of the weights, in bytes.
 const SIZE: usize = 1 << 30;
 const SIZE_QUICK: usize = 256 << 20;
 
 const ROUNDS: u32 = 7;
 const ROUNDS_QUICK: u32 = 3;
 
-/// The goal: as many bytes a second as curl, times this.
+/// The goal: this share of curl's throughput.
 const GOAL: f64 = 0.8;
 
 fn main() {
@@ -42,7 +42,7 @@ async fn measure(folder: &Path, size: usize, rounds: u32) {
     let file = format!("{url}model.safetensors");
     let (mut by_curl, mut by_us) = (Vec::new(), Vec::new());
     for round in 0..rounds {
-        // Each is the first as often as the other.
+        // Each runs first equally often.
         for ours in [round % 2 == 0, round % 2 == 1] {
             if ours { by_us.push(downloader(folder, &url, size).await) } else { by_curl.push(curl(folder, &file, size).await) }
         }
@@ -84,7 +84,7 @@ async fn curl(folder: &Path, url: &str, size: usize) -> Duration {
     let status = tokio::task::spawn_blocking(move || {
         Command::new("curl").args(["--silent", "--show-error", "--fail", "--output"]).arg(&output).arg(url).stdin(Stdio::null()).status()
     });
-    let status = status.await.unwrap().expect("curl runs: install it, for example by apt-get");
+    let status = status.await.unwrap().expect("curl is missing: install it, for example with apt-get");
     let took = begun.elapsed();
     assert!(status.success(), "{status}");
     assert_eq!(fs::metadata(&file).unwrap().len(), size as u64);

@@ -1,8 +1,8 @@
-//! A change of policies that would restart the pods of all services is compared on all of them while single ones are edited: how long that
-//! takes, what it takes of the machine, and what the edits feel of it. Beside it, how long a change takes that is to decide at once.
+//! The comparison of a change of policies that would restart the pods of all services, while single services are edited: its duration, its
+//! CPU, and its effect on the edits. Also the duration of an Immediate change.
 //!
-//! All of it is on an API server alone, so that nothing else takes part in it. There are 10,000 services, with `--quick` 1,000;
-//! `POINTSMAN_SUBJECTS` says another number.
+//! There is only an API server, so that nothing else uses the machine. There are 10,000 services, with `--quick` 1,000;
+//! `POINTSMAN_SUBJECTS` sets another number.
 #![allow(clippy::unwrap_used)]
 
 use futures::{StreamExt, stream};
@@ -35,43 +35,43 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-/// How many namespaces the services are spread over.
+/// The number of namespaces of the services.
 const NAMESPACES: usize = 4;
 
-/// How many services are made at once.
+/// The number of services that are created at once.
 const CONNECTIONS: usize = 8;
 
-/// How many edits are made without a comparison, and beside comparisons at the least.
+/// The number of edits without a comparison, and the minimum during comparisons.
 const EDITS: u32 = 300;
 const ENOUGH: usize = 100;
 
-/// By which the services are drawn that are edited: the same seed is the same edits.
+/// The seed of the choice of edited services: equal seeds result in equal edits.
 const SEED: u64 = 8;
 
-/// How many changes are made that are to decide at once.
+/// The number of Immediate changes.
 const CHANGES: usize = 20;
 
-/// What an edit may take of what it takes without a comparison, and how long a change may take that is to decide at once.
+/// The maximum ratio of an edit's time during a comparison to that without one, and the maximum time of an Immediate change.
 const MAX_RATIO: f64 = 2.0;
 const AT_ONCE: Duration = Duration::from_millis(500);
 
-/// How long the host looks at no service before it is taken to have come to the end.
+/// The time without a reconcile after which the host counts as settled.
 const QUIET: Duration = Duration::from_secs(1);
 
-/// How long one thing may take: it only bounds a bench that fails.
+/// The timeout of one step: it only limits a bench that fails.
 const PATIENCE: Duration = Duration::from_mins(1);
 const LONGEST: Duration = Duration::from_hours(1);
 
-/// The plugin that carries a label of the namespace to pods, and the PolicyPlugins of it: one asked about every service, one about none.
+/// The plugin that propagates a label of the namespace to pods, and its PolicyPlugins: one matches every service, one matches none.
 const PACKAGE: &str = "pointsman-example-rust-labels";
 const LABELS: &str = "labels";
 const NOBODY: &str = "nobody";
 
-/// The label that it carries.
+/// The label that it propagates.
 const LABEL: &str = "cost-centre";
 
 fn main() {
-    // Cargo hands every bench its own flags, such as --bench.
+    // Not a flag, because cargo passes its own flags to every bench, such as --bench.
     let usual = if is_quick() { 1_000 } else { 10_000 };
     let number = std::env::var("POINTSMAN_SUBJECTS").ok().and_then(|number| number.parse().ok()).unwrap_or(usual);
     tokio::runtime::Runtime::new().unwrap().block_on(measure(number));
@@ -83,7 +83,7 @@ async fn measure(number: usize) {
     let client = cluster.client().await;
     let begun = Instant::now();
     make_services(&client, number).await;
-    println!("\n{number} LLMInferenceServices in {NAMESPACES} namespaces, made in {:.0?}", begun.elapsed());
+    println!("\n{number} LLMInferenceServices in {NAMESPACES} namespaces, created in {:.0?}", begun.elapsed());
 
     let deployments = follow(&client, |deployment: Deployment| deployment.spec.and_then(|spec| spec.replicas));
     let cache = cluster.folder("cache");
@@ -95,7 +95,7 @@ async fn measure(number: usize) {
         all_there && all_told(&client).await
     })
     .await;
-    println!("  each has its Deployment and its status {:.0?} after the host's start", begun.elapsed());
+    println!("  all have their Deployment and their status {:.0?} after the host's start", begun.elapsed());
     rests(&host).await;
 
     let mut edits = Edits { client: client.clone(), deployments, replicas: vec![1; number], made: 0 };
@@ -105,7 +105,7 @@ async fn measure(number: usize) {
     let compared = bench.compared(&mut edits).await;
     tell(&plain, &compared, number);
 
-    // The candidate still waits: each of these makes it another one, which is compared anew.
+    // The candidate is still waiting: each of these changes replaces it with another one, which is compared again.
     bench.bring_at_once().await;
     let (apart, beside) = bench.at_once(0..CHANGES, true).await;
     let (close, _) = bench.at_once(CHANGES..2 * CHANGES, false).await;
@@ -113,7 +113,7 @@ async fn measure(number: usize) {
     bench.host.stop();
 }
 
-/// Where a service is, and its name.
+/// The namespace of a service, and its name.
 fn service_name(number: usize) -> (String, String) {
     (format!("bench-{}", number % NAMESPACES), format!("chat-{number:05}"))
 }
@@ -122,7 +122,7 @@ fn services(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &LLM_INFERENCE_SERVICE.api_resource())
 }
 
-/// Makes the services, in namespaces with a cost centre.
+/// Creates the services, in namespaces with a cost centre.
 async fn make_services(client: &Client, number: usize) {
     for namespace in 0..NAMESPACES {
         let mut made = Namespace::default();
@@ -145,7 +145,7 @@ async fn make_service(client: &Client, number: usize) {
     services(client, &namespace).create(&PostParams::default(), &service).await.unwrap();
 }
 
-/// Whether each service has a status that speaks of its newest state.
+/// Whether each service has a status for its newest generation.
 async fn all_told(client: &Client) -> bool {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &LLM_INFERENCE_SERVICE.api_resource());
     let told =
@@ -163,7 +163,7 @@ async fn all_told(client: &Client) -> bool {
     }
 }
 
-/// Waits until the host has looked at no service for a while.
+/// Waits until the host has reconciled no service for a while.
 async fn rests(host: &Host<'_>) {
     let mut seen = (0.0, Instant::now());
     wait("the host has looked at all that there is to look at", async || {
@@ -176,10 +176,10 @@ async fn rests(host: &Host<'_>) {
     .await;
 }
 
-/// What a watch tells of all objects of a kind, by namespace and name.
+/// All objects of a kind from a watch, by namespace and name.
 type Followed<T> = watch::Receiver<BTreeMap<(String, String), T>>;
 
-/// Watches all objects of a kind; none of them ever goes whose going matters.
+/// Watches all objects of a kind. It ignores deletions, which don't matter here.
 fn follow<K, T>(client: &Client, told: fn(K) -> T) -> Followed<T>
 where
     K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
@@ -190,7 +190,7 @@ where
     tokio::spawn(async move {
         let mut objects = pin!(watcher::watcher(api, watcher::Config::default()).default_backoff().applied_objects());
         while let Some(object) = objects.next().await {
-            // After an error it begins anew by itself.
+            // After an error, the watch restarts automatically.
             let Ok(object) = object else { continue };
             let key = (object.namespace().unwrap_or_default(), object.name_any());
             seen.send_modify(|all| _ = all.insert(key, told(object)));
@@ -202,15 +202,15 @@ where
 /// Edits of services, one after the other.
 struct Edits {
     client: Client,
-    /// How many replicas each Deployment asks for.
+    /// The replicas of each Deployment's spec.
     deployments: Followed<Option<i32>>,
-    /// How many each service asks for.
+    /// The replicas of each service's spec.
     replicas: Vec<i32>,
     made: u64,
 }
 
 impl Edits {
-    /// Changes the replicas of a service, and tells how long it took from before that write until its Deployment asks for as many.
+    /// Changes the replicas of a service. Returns the time from before that write until its Deployment has the number.
     async fn one(&mut self) -> Duration {
         self.made += 1;
         let drawn = Digest::hash(&[SEED.to_be_bytes(), self.made.to_be_bytes()].concat());
@@ -224,12 +224,12 @@ impl Edits {
         let begun = Instant::now();
         api.patch(&name, &PatchParams::default(), &change).await.unwrap();
         let carried_out = self.deployments.wait_for(|all| all.get(&deployment) == Some(&Some(replicas)));
-        assert!(matches!(timeout(PATIENCE, carried_out).await, Ok(Ok(_))), "{deployment:?} never asked for {replicas} replicas");
+        assert!(matches!(timeout(PATIENCE, carried_out).await, Ok(Ok(_))), "{deployment:?} never got {replicas} replicas in its spec");
         begun.elapsed()
     }
 }
 
-/// What was seen of edits, and of the host's CPU meanwhile.
+/// The times of edits, and the host's CPU during them.
 struct Seen {
     edits: Vec<Duration>,
     cpu: Duration,
@@ -242,13 +242,13 @@ impl Seen {
         u32::try_from(self.edits.len()).unwrap()
     }
 
-    /// What edits take of the host's CPU, where there is nothing beside them.
+    /// The host's CPU per edit, without anything else.
     fn an_edit(&self) -> Duration {
         self.cpu / self.number()
     }
 }
 
-/// What is measured: a host at work, and the policy sets as it tells them.
+/// The measured host, and its policy sets.
 struct Bench<'a> {
     cluster: &'a PolicyCluster,
     host: Host<'a>,
@@ -269,14 +269,14 @@ impl Bench<'_> {
             latencies.push(edits.one().await);
         }
         let took = begun.elapsed();
-        // What is told of the last of them is part of it.
+        // The CPU includes the work on the status of the last edit.
         rests(&self.host).await;
         Seen { edits: latencies, cpu: self.cpu().saturating_sub(before), took }
     }
 
-    /// Comparisons of a plugin that nobody has approved, with edits beside them: as many as it takes for enough edits.
+    /// Comparisons of a plugin without an approval, with edits at the same time: as many comparisons as enough edits need.
     async fn compared(&self, edits: &mut Edits) -> Vec<Seen> {
-        // It says nothing of updates, so that none is active that restarts pods; and its bytes come later.
+        // It has no strategy, so that no update that restarts pods becomes active. Its bytes come later.
         self.cluster.plugin_of_config_map(LABELS, json!({})).await;
         self.cluster.refused(LABELS).await;
         let mut all: Vec<Seen> = Vec::new();
@@ -287,7 +287,7 @@ impl Bench<'_> {
         all
     }
 
-    /// One comparison: from the write of the ConfigMap until the PolicySet says that it is over, with edits as long as it goes on.
+    /// One comparison, from the write of the ConfigMap until the PolicySet reports its end, with edits until then.
     async fn compare(&self, bytes: &[u8], edits: &mut Edits) -> Seen {
         let digest = Digest::hash(bytes).to_string();
         let is_over = |set: &PolicySet| {
@@ -299,7 +299,7 @@ impl Bench<'_> {
         let comparison = async {
             self.cluster.config_map(LABELS, bytes).await;
             let compared = sets.wait_for(|sets| sets.values().any(is_over));
-            assert!(matches!(timeout(LONGEST, compared).await, Ok(Ok(_))), "the comparison never came to its end");
+            assert!(matches!(timeout(LONGEST, compared).await, Ok(Ok(_))), "the comparison never ended");
             let seen = (begun.elapsed(), self.cpu().saturating_sub(before));
             over.set(true);
             seen
@@ -323,7 +323,7 @@ impl Bench<'_> {
         self.sets.borrow().values().any(|set| is_candidate(set) && shadowed(set) == "False")
     }
 
-    /// Brings a plugin whose updates decide at once, and which is asked about no service.
+    /// Creates a plugin with the strategy Immediate that matches no service.
     async fn bring_at_once(&self) {
         self.cluster.config_map(NOBODY, &self.plugin).await;
         let nowhere = json!({"namespaceSelector": {"matchLabels": {"bench.example.com/nobody": "here"}}});
@@ -331,9 +331,9 @@ impl Bench<'_> {
         self.cluster.active(NOBODY, &Digest::hash(&self.plugin).to_string()).await;
     }
 
-    /// Changes its bytes, and tells each time how long it took from before that write until /metrics tells of another set; and how many of
-    /// these changes fell into a comparison. Each set that gets active has the host look at all services: apart means that it was through
-    /// with that before the next change.
+    /// Changes its bytes. Returns each time from before that write until /metrics has another set, and the number of these changes that
+    /// happened during a comparison. For each new active set, the host reconciles all services: with `apart`, it finishes this before the
+    /// next change.
     async fn at_once(&self, numbers: Range<usize>, apart: bool) -> (Vec<Duration>, usize) {
         let (mut latencies, mut beside) = (Vec::new(), 0);
         for number in numbers {
@@ -344,9 +344,9 @@ impl Bench<'_> {
             beside += usize::from(self.compares());
             let begun = Instant::now();
             self.cluster.config_map(NOBODY, &bytes).await;
-            // A page can only be asked again.
+            // A page can only be polled.
             while in_force(&self.host).is_none_or(|now| now == before) {
-                assert!(begun.elapsed() < PATIENCE, "the change never decided");
+                assert!(begun.elapsed() < PATIENCE, "the change never became active");
                 sleep(Duration::from_millis(5)).await;
             }
             latencies.push(begun.elapsed());
@@ -359,13 +359,13 @@ fn is_candidate(set: &PolicySet) -> bool {
     set.status.as_ref().is_some_and(|status| status.phase == Some(PolicySetPhase::Candidate))
 }
 
-/// Whether a set was compared: True, False as long as it is being compared, or Unknown.
+/// Whether a set was compared: True, False while it is being compared, or Unknown.
 fn shadowed(set: &PolicySet) -> &str {
     let mut conditions = set.status.iter().flat_map(|status| &status.conditions);
     conditions.find(|condition| condition.type_ == "Shadowed").map_or("Unknown", |condition| condition.status.as_str())
 }
 
-/// The line that tells which set decides.
+/// The line of the metric with the active set.
 fn in_force(host: &Host<'_>) -> Option<String> {
     let (_, metrics) = host.get("/metrics").ok()?;
     metrics.lines().find(|line| line.starts_with("pointsman_policy_set_info{")).map(str::to_owned)
@@ -377,19 +377,19 @@ fn tell(plain: &Seen, compared: &[Seen], subjects: usize) {
     let alone = |seen: &Seen| seen.cpu.saturating_sub(plain.an_edit() * seen.number());
     for seen in compared {
         println!(
-            "  compared within {:.1?}: {:.2?} of the host's CPU, without what {} edits take {:.2?}",
+            "  compared within {:.1?}: {:.2?} of the host's CPU, {:.2?} without its {} edits",
             seen.took,
             seen.cpu,
-            seen.edits.len(),
-            alone(seen)
+            alone(seen),
+            seen.edits.len()
         );
     }
     let beside: Vec<Duration> = compared.iter().flat_map(|seen| &seen.edits).copied().collect();
-    println!("  {} edits beside that: {}", beside.len(), told(&beside));
+    println!("  {} edits during comparisons: {}", beside.len(), told(&beside));
     let times = quantile(&beside, 0.99).as_secs_f64() / quantile(&plain.edits, 0.99).as_secs_f64();
-    goal("p99 of edits, beside/without", &format!("{times:.2}"), &format!("<= {MAX_RATIO:.0}"), times <= MAX_RATIO);
+    goal("p99 of edits, during / without", &format!("{times:.2}"), &format!("<= {MAX_RATIO:.0}"), times <= MAX_RATIO);
     for (group, of) in [("the p50 of edits", 0.5), ("the p99 of edits", 0.99)] {
-        keep(group, &[("native", quantile(&plain.edits, of)), ("beside a comparison", quantile(&beside, of))]);
+        keep(group, &[("native", quantile(&plain.edits, of)), ("during a comparison", quantile(&beside, of))]);
     }
     let rounds = u32::try_from(compared.len()).unwrap();
     let mean = |of: &dyn Fn(&Seen) -> Duration| compared.iter().map(of).sum::<Duration>() / rounds;
@@ -399,8 +399,8 @@ fn tell(plain: &Seen, compared: &[Seen], subjects: usize) {
 }
 
 fn tell_at_once(apart: &[Duration], beside: usize, close: &[Duration]) {
-    let told = |all: &[Duration]| format!("p50 {:.0?}, at the most {:.0?}", quantile(all, 0.5), quantile(all, 1.0));
-    println!("  {} changes that decide at once, {beside} of them during a comparison: {}", apart.len(), told(apart));
+    let told = |all: &[Duration]| format!("p50 {:.0?}, slowest {:.0?}", quantile(all, 0.5), quantile(all, 1.0));
+    println!("  {} Immediate changes, {beside} of them during a comparison: {}", apart.len(), told(apart));
     println!("  {} without a pause between them: {}", close.len(), told(close));
     let most = quantile(apart, 1.0);
     goal("the slowest Immediate change", &format!("{most:.0?}"), &format!("<= {AT_ONCE:.0?}"), most <= AT_ONCE);

@@ -57,7 +57,7 @@ const GOALS: [(&str, &str, Goal); 30] = [
     ("a call that does nothing", "fresh", Goal::Micros(25.0)),
     ("selection of 100 runtimes", "fresh", Goal::Times(16.0)),
     ("scores of 100 endpoints by 8 features", "warm", Goal::Micros(20.0)),
-    ("a decision among 100 runtimes", "kept", Goal::Micros(5.0)),
+    ("a decision among 100 runtimes", "cached", Goal::Micros(5.0)),
     ("a pick among 100 endpoints", "default policy", Goal::Micros(40.0)),
     ("a pick among 100 endpoints", "p99", Goal::TimesMedian(4.0)),
     ("a pick among 500 endpoints", "default policy", Goal::Micros(180.0)),
@@ -79,8 +79,8 @@ const GOALS: [(&str, &str, Goal); 30] = [
     ("an LLMInferenceService among many", "CPU", Goal::Micros(4800.0)),
     ("an LLMInferenceService among many", "CPU an object", Goal::Micros(600.0)),
     ("50 rules on an object of 10 KiB", "in the sandbox", Goal::Times(1.0)),
-    ("webhook at 200 requests a second", "p99", Goal::Micros(10_000.0)),
-    ("the p99 of edits", "beside a comparison", Goal::Times(2.0)),
+    ("webhook at 200 requests per second", "p99", Goal::Micros(10_000.0)),
+    ("the p99 of edits", "during a comparison", Goal::Times(2.0)),
     ("an Immediate change among many services", "slowest", Goal::Micros(500_000.0)),
 ];
 
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_goal_in_time_needs_nothing_to_compare_with() {
-        let table = table(&[measurement("a decision among 100 runtimes", "kept", 5_100.0), measurement("something", "new", 2e9)]);
+        let table = table(&[measurement("a decision among 100 runtimes", "cached", 5_100.0), measurement("something", "new", 2e9)]);
         assert!(table.contains("| 5.10 µs |          | <= 5.00 µs | NOT MET |"), "{table}");
         assert!(table.contains("| 2.00 s "), "{table}");
     }
