@@ -1,5 +1,5 @@
-//! What the picker adds to a request through Envoy: the same Envoy with the picker and without it, in turn and in short rounds, so that what
-//! else the machine does is the same for both.
+//! The latency that the picker adds to a request through Envoy: the same Envoy with and without the picker, alternating in short rounds, so
+//! that other load on the machine affects both equally.
 
 use crate::{
     chats::{chat, digits},
@@ -15,19 +15,19 @@ use pointsman_tests::{
 };
 use std::{net::SocketAddr, time::Duration};
 
-/// How many clients there are, each of which sends its next request when it has its answer.
+/// The numbers of clients. Each sends its next request when it has the response.
 const CLIENTS: [usize; 2] = [1, 16];
 
-/// How many different chats there are. Each comes again, as the turns of a conversation have the same beginning.
+/// The number of different chats. They are repeated, because the turns of a conversation have the same beginning.
 const CHATS: u64 = 500;
 
-/// How often each is asked, and how long each time.
+/// The number of rounds, and the duration of each.
 const ROUNDS: usize = 24;
 const ROUNDS_QUICK: usize = 5;
 const LASTS: Duration = Duration::from_millis(500);
 const WARM_UP: Duration = Duration::from_millis(200);
 
-/// What the picker may add for one client, which waits for nothing but the machine.
+/// The maximum added latency for one client, which waits only for the machine.
 const GOAL: Duration = Duration::from_micros(500);
 
 pub(crate) async fn measure(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
@@ -36,14 +36,14 @@ pub(crate) async fn measure(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
     let (envoy, direct) = Envoy::start_with_direct(&space.cluster.dir.join("envoy"), &settings(picker.address)).await;
     let chats = || (0..CHATS).map(|number| chat(&digits(number)));
     let picked: Vec<Question> = chats().map(|chat| Question::new(CHAT, &chat)).collect();
-    // As many connections behind Envoy as with the picker.
+    // Envoy has as many connections to servers as with the picker.
     let to = |server: &SocketAddr, chat| Question::with_headers(CHAT, &[(DESTINATION, &*server.to_string())], &chat);
     let unpicked: Vec<Question> = servers.iter().cycle().zip(chats()).map(|(server, chat)| to(server, chat)).collect();
     let mut asked = vec![
         Asked::new("without the picker", direct, None, unpicked),
         Asked::new("with it", envoy.address(), Some(&picker.part), picked.clone()),
     ];
-    // It has an Envoy of its own.
+    // The other picker has its own Envoy.
     let mut other_envoy = None;
     if let Some(address) = other::start(space, true).await {
         let envoy = Envoy::start(&space.cluster.dir.join("other-envoy"), &settings(address)).await;
@@ -74,11 +74,11 @@ pub(crate) async fn measure(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
     picker.kill();
 }
 
-/// One of those that are compared.
+/// One of the compared variants.
 struct Asked<'a> {
     name: &'static str,
     address: SocketAddr,
-    /// The picker's name among the cluster's parts. It is paused while others are asked.
+    /// The picker's name among the cluster's parts. It is paused while others are measured.
     part: Option<&'a str>,
     scenario: Scenario,
     rounds: Vec<Round>,
@@ -99,7 +99,7 @@ impl<'a> Asked<'a> {
         if let Some(part) = self.part {
             space.cluster.resume_part(part).unwrap();
         }
-        // After a pause its reports are old; and what isn't connected yet connects.
+        // After a pause, the picker's reports are old. The warm-up also opens all connections.
         self.scenario.round(self.address, WARM_UP);
         let cpu = || self.part.map(|part| taken_by_part(space.cluster, part).cpu()).unwrap_or_default();
         let before = cpu();
@@ -113,7 +113,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Asks all in turn; each is the first as often as the others.
+/// Measures all variants in turn. Each runs first equally often.
 fn run(space: &TestNamespace<'_>, asked: &mut [Asked<'_>], clients: usize) {
     for asked in asked.iter_mut() {
         asked.rounds.clear();
@@ -128,14 +128,14 @@ fn run(space: &TestNamespace<'_>, asked: &mut [Asked<'_>], clients: usize) {
     }
 }
 
-/// Prints what was seen, and returns the p50 that each picker adds.
+/// Prints the results, and returns the p50 that each picker adds.
 fn tell(asked: &[Asked<'_>]) -> Vec<Duration> {
     let [without, pickers @ ..] = asked else { return Vec::new() };
     for asked in asked {
         let (p50, p99) = (asked.median(|round| round.p50), asked.median(|round| round.p99));
         let answers: u32 = asked.rounds.iter().map(|round| round.answers).sum();
         let cpu = asked.cpu / answers.max(1);
-        println!("  {:<22} p50 {p50:>9.1?}, p99 {p99:>9.1?}, of {answers} requests; CPU of the picker for one: {cpu:.1?}", asked.name);
+        println!("  {:<22} p50 {p50:>9.1?}, p99 {p99:>9.1?}, of {answers} requests; CPU of the picker per request: {cpu:.1?}", asked.name);
     }
     let added = |picker: &Asked<'_>| {
         let value = |value: fn(&Round) -> Duration| picker.median(value).saturating_sub(without.median(value));

@@ -1,4 +1,4 @@
-//! What is asked: chats of 2 KiB.
+//! The requests: chats of 2 KiB.
 
 use crate::servers::CHAT;
 use axum::body::Bytes;
@@ -12,18 +12,18 @@ use pointsman_picker::protocol::{
 use pointsman_tests::load::completion;
 use serde_json::{Value, json};
 
-/// How long a body is.
+/// The length of a body.
 const BYTES: usize = 2 << 10;
 
-/// Where a request's number is in what is sent of it. No other text has this.
+/// The placeholder for a request's number. It occurs nowhere else.
 const MARK: &str = "@@@@@@@@@@";
 
-/// A number in as many digits.
+/// A number with as many digits as the placeholder.
 pub(crate) fn digits(number: u64) -> String {
     format!("{number:010}")
 }
 
-/// A chat. All begin alike, with a system prompt of about two blocks; what follows is a number's own.
+/// A chat. All begin with the same system prompt of about two blocks; the rest depends on the number.
 pub(crate) fn chat(number: &str) -> Value {
     let system = "You answer questions about trains. ".repeat(16);
     let body = |text: &str| {
@@ -34,13 +34,13 @@ pub(crate) fn chat(number: &str) -> Value {
     body(&format!("{number}: when does the train leave? ").chars().cycle().take(room).collect::<String>())
 }
 
-/// What Envoy sends of an exchange.
+/// Envoy's messages of an exchange.
 pub(crate) struct Exchanges {
     /// The headers and the body of a request.
     request: Vec<u8>,
-    /// Where its number is in there.
+    /// The positions of its number.
     marks: Vec<usize>,
-    /// Those of the response.
+    /// The headers and the body of the response.
     response: Bytes,
 }
 
@@ -71,7 +71,7 @@ impl Exchanges {
         Self { request, marks, response }
     }
 
-    /// The request with a number.
+    /// The request with this number.
     pub(crate) fn request(&self, number: u64) -> Bytes {
         let (mut request, digits) = (self.request.clone(), digits(number));
         for mark in &self.marks {
@@ -98,7 +98,7 @@ fn head(headers: &[(&str, &str)]) -> HttpHeaders {
     HttpHeaders { headers: Some(HeaderMap { headers: headers.iter().map(header).collect() }), end_of_stream: false }
 }
 
-/// A body in one message.
+/// A complete body in one message.
 fn whole(body: String) -> HttpBody {
     HttpBody { body: body.into(), end_of_stream: true }
 }

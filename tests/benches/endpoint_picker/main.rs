@@ -1,8 +1,8 @@
-//! The real endpoint picker of a pool of 100 pods: what it adds to a request through Envoy, how many requests it places when it is asked
-//! without Envoy, what of that the record of decisions and flow control cost, and whether its memory stays what it is.
+//! The real endpoint picker with a pool of 100 pods: the latency that it adds to a request through Envoy, its throughput without Envoy, the
+//! cost of the record of decisions and of flow control, and the growth of its memory.
 //!
-//! Clients and model servers are in this process, a thread each; what they take of the machine is printed. `POINTSMAN_ROUNDS=60` measures
-//! longer, and `POINTSMAN_REQUESTS=1000000` watches memory for longer.
+//! Clients and model servers are in this process, on one thread each; their CPU is printed. `POINTSMAN_ROUNDS=60` and
+//! `POINTSMAN_REQUESTS=1000000` (for memory) measure longer.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod added;
@@ -26,16 +26,16 @@ use pointsman_tests::{
 use serde_json::json;
 use std::net::SocketAddr;
 
-/// How many endpoints the pool has.
+/// The number of endpoints in the pool.
 const ENDPOINTS: u8 = 100;
 
-/// The pool.
+/// The name of the pool.
 const POOL: &str = "llama";
 
-/// Far more than a policy needs: what else the machine does shouldn't change which policy is measured.
+/// A deadline much longer than a policy needs, so that the fallback policy isn't measured instead if the machine is busy.
 const FLAGS: [&str; 4] = ["--grpc-port", "0", "--policy-deadline", "100ms"];
 
-/// What is asked without Envoy is asked without TLS too.
+/// Measurements without Envoy are also without TLS.
 const WITHOUT_TLS: &str = "--secure-serving=false";
 
 fn main() {
@@ -50,14 +50,14 @@ fn main() {
     });
 }
 
-/// How often each is measured, in turn with the others.
+/// The number of rounds of each variant.
 fn rounds(all: usize, quick: usize) -> usize {
     number_in("POINTSMAN_ROUNDS").unwrap_or(if is_quick() { quick } else { all })
 }
 
-/// Creates the pool, and a pod of it for each server. Nothing runs them, so that nobody but this says that they are ready.
+/// Creates the pool, and a pod for each server. No kubelet runs the pods, so only this function reports them as ready.
 async fn create_pool(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
-    // The API server wants the ServiceAccount of a pod to be there, and no controller creates the default one.
+    // The API server requires the ServiceAccount of a pod, and no controller creates the default one.
     PickerProcess::grant(space, space);
     let pool = json!({
         "apiVersion": format!("{}/{}", INFERENCE_POOL.group, INFERENCE_POOL.version), "kind": INFERENCE_POOL.kind,
@@ -86,14 +86,15 @@ async fn create_pool(space: &TestNamespace<'_>, servers: &[SocketAddr]) {
     }
 }
 
-/// Starts a picker that knows of all endpoints.
+/// Starts a picker, and waits until it knows all endpoints.
 async fn start<'a>(space: &'a TestNamespace<'a>, flags: &[&str]) -> PickerProcess<'a> {
     let picker = PickerProcess::start(space, POOL, &[&FLAGS[..], flags].concat()).await;
     wait_for_reports(&picker).await;
     picker
 }
 
-/// Waits until it knows of all endpoints, and how full most of them are: one without a recent report counts as full, and none is.
+/// Waits until it knows all endpoints and has reports from most of them: an endpoint without a recent report counts as full, and none is
+/// full.
 async fn wait_for_reports(picker: &PickerProcess<'_>) {
     picker.knows(ENDPOINTS.into()).await;
     eventually("the picker has recent reports", async || {
@@ -104,9 +105,9 @@ async fn wait_for_reports(picker: &PickerProcess<'_>) {
     .await;
 }
 
-/// Prints how often another policy than the one that is measured has decided.
+/// Prints how often a policy other than the measured one was used.
 fn tell_failures(name: &str, picker: &PickerProcess<'_>) {
     for line in picker.page().lines().filter(|line| line.starts_with("pointsman_picker_policy_failures_total{")) {
-        println!("  {name}: ANOTHER POLICY HAS DECIDED: {line}");
+        println!("  {name}: ANOTHER POLICY WAS USED: {line}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the memory of the picker stays what it is, however many requests it has placed.
+//! The growth of the picker's memory over many requests.
 
 use crate::{WITHOUT_TLS, start, streams::ask, tell_failures};
 use pointsman_tests::{
@@ -6,21 +6,21 @@ use pointsman_tests::{
     measure::{goal, is_quick, number_in, taken_by_part},
 };
 
-/// How many requests there are, unless the variable sets it.
+/// The default number of requests.
 const REQUESTS: u64 = 100_000;
 const REQUESTS_QUICK: u64 = 40_000;
 const VARIABLE: &str = "POINTSMAN_REQUESTS";
 
-/// After how many at least the memory is compared: by then the picker remembers as many prefixes as it ever does.
+/// The minimum number of requests before the comparison: by then the picker stores its maximum number of prefixes.
 const FIRST: u64 = 20_000;
 
-/// How many are asked on the same connections: the time of each is retained until they have ended.
+/// The number of requests per set of connections: the bench stores the time of each until the set ends.
 const PIECE: u64 = 10_000;
 
-/// In how many steps the rest is asked.
+/// The number of steps for the other requests.
 const STEPS: u64 = 9;
 
-/// By how much it may grow from then on.
+/// The maximum growth after the first step.
 const GROWTH_GOAL: f64 = 0.05;
 
 pub(crate) async fn measure(space: &TestNamespace<'_>) {
@@ -42,7 +42,7 @@ pub(crate) async fn measure(space: &TestNamespace<'_>) {
         seen
     };
     let early = place(first);
-    // What grows without end grows by as much each time.
+    // Memory that leaks grows by the same amount in each step.
     let (step, mut late, mut left) = ((requests - first).div_ceil(STEPS), early, requests - first);
     while left > 0 {
         late = place(left.min(step));

@@ -1,4 +1,4 @@
-//! Another endpoint picker of the same pool, for comparison: llm-d's, or one with its flags.
+//! Another endpoint picker for the same pool, for comparison: llm-d's, or one with the same flags.
 
 use crate::{POOL, WITHOUT_TLS, streams::places};
 use pointsman_tests::{PICKER_ACCOUNT, TestNamespace, eventually};
@@ -13,12 +13,11 @@ const VARIABLE: &str = "POINTSMAN_OTHER_PICKER";
 /// Its name among the cluster's parts.
 pub(crate) const PART: &str = "other-picker";
 
-/// Starts the picker that the variable names, for the same pool with the same rights, and with no flags but those that llm-d's picker has. Returns
-/// where it answers.
+/// Starts the picker from the variable, for the same pool with the same rights, and only with flags of llm-d's picker. Returns its address.
 pub(crate) async fn start(space: &TestNamespace<'_>, tls: bool) -> Option<SocketAddr> {
     let program = std::env::var(VARIABLE).ok()?;
     let kubeconfig = space.cluster.kubeconfig_of_service_account(&space.name, PICKER_ACCOUNT).unwrap();
-    // Together, so that they differ.
+    // All at once, so that the ports differ.
     let free = [(); 3].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let [grpc, health, metrics] = free.map(|listener| listener.local_addr().unwrap().port());
     let flags = [
@@ -38,7 +37,7 @@ pub(crate) async fn start(space: &TestNamespace<'_>, tls: bool) -> Option<Socket
     ]);
     space.cluster.run(PART, &command, &environment).unwrap();
     let address = SocketAddr::from(([127, 0, 0, 1], grpc));
-    eventually("the other picker answers", async || {
+    eventually("the other picker responds", async || {
         let answers = if tls { TcpStream::connect(address).is_ok() } else { places(address).await };
         answers.then_some(())
     })

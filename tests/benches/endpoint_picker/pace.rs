@@ -1,5 +1,5 @@
-//! How many requests the picker places when it is asked without Envoy: as it is by default, without its record of decisions, and with flow
-//! control, in turn and in short rounds. Only the one that is asked runs; the others are paused, since each reads the metrics of all endpoints.
+//! The picker's throughput without Envoy: by default, without its record of decisions, and with flow control, alternating in short rounds.
+//! Only the measured picker runs; the others are paused, because each reads the metrics of all endpoints.
 
 use crate::{
     WITHOUT_TLS, other, rounds, start,
@@ -14,18 +14,18 @@ use pointsman_tests::{
 use std::{net::SocketAddr, time::Duration};
 use tokio::time::sleep;
 
-/// How often each is asked, how many requests each time, and how many that don't count before them.
+/// The number of rounds, of requests per round, and of warm-up requests before them.
 const ROUNDS: usize = 12;
 const ROUNDS_QUICK: usize = 3;
 const REQUESTS: u64 = 5_000;
 const FIRST: u64 = 500;
 
-/// How long a picker is watched that nobody asks.
+/// The duration of the measurement without requests.
 const IDLE: Duration = Duration::from_secs(5);
 
 const UNRECORDED: [&str; 2] = ["--record-decisions", "0"];
 
-/// The default scorers, and flow control. The endpoints have room, so that no request waits: this is what it costs to find that out.
+/// The default scorers, and flow control. The endpoints have free capacity, so no request waits: the bench measures the cost of the check.
 const FLOW_CONTROL: &str = "\
 apiVersion: llm-d.ai/v1alpha1
 kind: EndpointPickerConfig
@@ -42,16 +42,16 @@ schedulingProfiles:
   - {pluginRef: prefix-cache-scorer, weight: 3}
 ";
 
-/// One of those who are asked.
+/// One of the measured pickers.
 struct Asked<'a> {
     name: &'static str,
     address: SocketAddr,
     /// Its name among the cluster's parts.
     part: String,
-    /// None if it isn't ours.
+    /// None for another project's picker.
     picker: Option<PickerProcess<'a>>,
     rounds: Vec<Round>,
-    /// Its own CPU in all rounds, and that of clients and model servers.
+    /// The picker's CPU in all rounds, and that of clients and model servers.
     cpu: Duration,
     bench_cpu: Duration,
 }
@@ -99,7 +99,7 @@ impl<'a> Asked<'a> {
         space.cluster.pause_part(&self.part).unwrap();
     }
 
-    /// Lets it go on, and waits until it has recent reports again.
+    /// Resumes the picker, and waits until it has recent reports again.
     async fn resume(&self, space: &TestNamespace<'_>) {
         space.cluster.resume_part(&self.part).unwrap();
         if let Some(picker) = &self.picker {
@@ -124,7 +124,7 @@ impl<'a> Asked<'a> {
         quantile(&self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
     }
 
-    /// The time for one request, when all streams are open.
+    /// The time per request, with all streams open.
     fn pace(&self) -> Duration {
         self.median(|round| round.lasted / round.answers)
     }
@@ -134,7 +134,7 @@ impl<'a> Asked<'a> {
     }
 }
 
-/// Prints what a picker takes that nobody asks.
+/// Prints the CPU of a picker without requests.
 async fn tell_idle(space: &TestNamespace<'_>, asked: &Asked<'_>) {
     asked.resume(space).await;
     let cpu = || taken_by_part(space.cluster, &asked.part).cpu();
@@ -142,14 +142,14 @@ async fn tell_idle(space: &TestNamespace<'_>, asked: &Asked<'_>) {
     sleep(IDLE).await;
     let took = cpu().saturating_sub(before).div_f64(IDLE.as_secs_f64());
     asked.pause(space);
-    println!("\nwithout requests, the picker takes {took:.1?} of CPU a second: it reads the metrics of all endpoints every 50 ms");
+    println!("\nwithout requests, the picker uses {took:.1?} of CPU per second: it reads the metrics of all endpoints every 50 ms");
 }
 
 fn tell(asked: &[Asked<'_>]) {
-    println!("\nwithout Envoy, {STREAMS} streams at once, {} rounds of {REQUESTS} requests each", asked[0].rounds.len());
+    println!("\nwithout Envoy, {STREAMS} concurrent streams, {} rounds of {REQUESTS} requests each", asked[0].rounds.len());
     for one in asked {
         println!(
-            "  {:<24} p50 {:>9.1?}, p99 {:>9.1?}, {:>6.0} a second; CPU for 1,000: {:>7.1?}, and {:.1?} of clients and model servers",
+            "  {:<24} p50 {:>9.1?}, p99 {:>9.1?}, {:>6.0} per second; CPU for 1,000: {:>7.1?}, and {:.1?} of clients and model servers",
             one.name,
             one.median(|round| round.p50),
             one.median(|round| round.p99),

@@ -1,5 +1,5 @@
-//! Model servers that have their answers ready, each at an address of loopback of its own, and all of them on one thread: what they take of
-//! the machine is missing to what is measured.
+//! Model servers with prepared responses, each at its own loopback address, and all on one thread: they compete with the measured processes
+//! for the CPU.
 
 use pointsman_tests::load::{answer, completion, content_length, runtime};
 use std::{
@@ -13,16 +13,17 @@ use tokio::{
     net::TcpStream,
 };
 
-/// Where requests go.
+/// The path of the requests.
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 
 /// The third byte of their addresses.
 const SUBNET: u8 = 77;
 
-/// What ends a body in chunks.
+/// The end of a chunked body.
 const LAST_CHUNK: &[u8] = b"\r\n0\r\n\r\n";
 
-/// The page of each server. Its prefix cache has room for 1,024 blocks of 64 tokens, so that the picker soon knows as many prefixes as it may.
+/// The metrics page of each server. Its prefix cache holds 1,024 blocks of 64 tokens, so that the picker soon stores its maximum of
+/// prefixes.
 const PAGE: &str = r#"# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="llama"} 4.0
 # TYPE vllm:num_requests_waiting gauge
@@ -42,7 +43,7 @@ struct Answers {
     metrics: Vec<u8>,
 }
 
-/// Starts so many of them, at one port, and tells where they are. They end with this process.
+/// Starts this number of servers, on one port, and returns their addresses. They end with this process.
 pub(crate) fn start(number: u8) -> Vec<SocketAddr> {
     let mut port = 0;
     let listeners: Vec<TcpListener> = (1..=number)
@@ -73,7 +74,7 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>) {
         let (stream, _) = listener.accept().await.unwrap();
         let answers = Arc::clone(&answers);
         tokio::spawn(async move {
-            // A proxy ends connections as it likes, but sends nothing that isn't understood.
+            // A proxy may close connections at any time, but must not send invalid data.
             if let Err(error) = connection(stream, &answers).await {
                 assert_ne!(error.kind(), io::ErrorKind::InvalidData, "{error}");
             }
@@ -81,7 +82,7 @@ async fn serve(listener: TcpListener, answers: Arc<Answers>) {
     }
 }
 
-/// Answers one request after the other: nobody sends the next before the answer to this one.
+/// Serves one request after the other: a client sends the next one only after the response.
 async fn connection(mut stream: TcpStream, answers: &Answers) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut read = Vec::with_capacity(16 << 10);
@@ -105,7 +106,7 @@ async fn connection(mut stream: TcpStream, answers: &Answers) -> io::Result<()> 
     }
 }
 
-/// Whether a request with a head of so many bytes has its whole body. Envoy sends what went through the picker in chunks.
+/// Whether a request with a head of this many bytes has its complete body. Envoy sends bodies that went through the picker in chunks.
 fn is_whole(read: &[u8], head: usize) -> bool {
     let body = read.len() - head;
     match content_length(&read[..head]) {

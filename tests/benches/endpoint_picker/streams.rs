@@ -1,4 +1,4 @@
-//! Asks an endpoint picker as Envoy does, without Envoy: a stream for each request, on a few connections that are kept.
+//! Calls an endpoint picker as Envoy does, without Envoy: one stream per request, on a few persistent connections.
 
 use crate::chats::Exchanges;
 use axum::body::Bytes;
@@ -35,23 +35,24 @@ use tokio::{
     task::JoinSet,
 };
 
-/// How many connections there are: Envoy has one for each of its threads.
+/// The number of connections: Envoy has one per thread.
 const CONNECTIONS: usize = 2;
 
-/// How many streams are open at once.
+/// The number of concurrent streams.
 pub(crate) const STREAMS: usize = 32;
 
 const PROCESS: &str = "/envoy.service.ext_proc.v3.ExternalProcessor/Process";
 
-/// How long a message may be. The longest has a body of 2 KiB.
+/// The maximum length of a message. The longest has a body of 2 KiB.
 const MAX_MESSAGE: usize = 64 << 10;
 
 type Failure = Box<dyn Error + Send + Sync>;
 
-/// The next request's number, whoever is asked: no two have the same prompt.
+/// The number of the next request, for all pickers together: no two requests have the same prompt.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// Asks so often, on all streams together, and tells how long it took until each request could go on. Each stream goes on to its end.
+/// Sends this number of requests, on all streams together. Returns the times until each request could proceed. Each stream is read to its
+/// end.
 pub(crate) fn ask(address: SocketAddr, requests: u64) -> Round {
     on_a_thread(async move {
         let mut proxies = Vec::new();
@@ -80,7 +81,7 @@ pub(crate) fn ask(address: SocketAddr, requests: u64) -> Round {
     })
 }
 
-/// Whether a picker places a request already.
+/// Whether a picker can place a request yet.
 pub(crate) async fn places(address: SocketAddr) -> bool {
     let Ok(mut proxy) = Proxy::connect(address).await else { return false };
     let exchanges = Exchanges::new();
@@ -103,7 +104,7 @@ impl Proxy {
         Ok(Self { sender, uri: format!("http://{address}{PROCESS}").parse()? })
     }
 
-    /// One exchange: how long it took until the request could go on.
+    /// One exchange. Returns the time until the request could proceed.
     async fn ask(&mut self, request: Bytes, response: Bytes) -> Result<Duration, Failure> {
         let begun = Instant::now();
         let (outgoing, receiver) = mpsc::unbounded_channel();
@@ -121,7 +122,7 @@ impl Proxy {
     }
 }
 
-/// What is sent on a stream, which ends when nobody can send more.
+/// The outgoing messages of a stream. It ends when all senders are dropped.
 struct Outgoing(UnboundedReceiver<Bytes>);
 
 impl Body for Outgoing {
@@ -133,19 +134,19 @@ impl Body for Outgoing {
     }
 }
 
-/// What comes on a stream.
+/// The incoming messages of a stream.
 struct Answers {
     body: Incoming,
     framing: Framing,
 }
 
 impl Answers {
-    /// Reads to the end of a body, of which parts are.
+    /// Reads to the end of the body that `answer` selects.
     async fn read_body(&mut self, answer: impl Fn(&Part) -> Option<&Answer>) -> Result<(), Failure> {
         loop {
-            let part = self.next().await?.ok_or("the picker has ended the stream before its answer")?;
+            let part = self.next().await?.ok_or("the picker ended the stream before its answer")?;
             if let Immediate(refusal) = &part {
-                return Err(format!("the picker has refused the request: {refusal:?}").into());
+                return Err(format!("the picker refused the request: {refusal:?}").into());
             }
             let mutation = answer(&part).and_then(|answer| answer.response.as_ref()?.body_mutation.as_ref());
             if mutation.and_then(|mutation| mutation.streamed_response.as_ref()).is_some_and(|body| body.end_of_stream) {

@@ -1,4 +1,4 @@
-//! A model server that has its answers ready: what it takes of the machine is missing to what is measured.
+//! A model server with prepared responses: it competes with the measured processes for the CPU.
 
 use pointsman_tests::load::{answer, completion, runtime};
 use serde_json::json;
@@ -10,27 +10,27 @@ use tokio::{
     task::yield_now,
 };
 
-/// Answered with one chat completion.
+/// The path with one chat completion as the response.
 pub(crate) const CHAT: &str = "/v1/chat/completions";
 
-/// The same, for larger requests.
+/// The same response, for larger requests.
 pub(crate) const EMBEDDINGS: &str = "/v1/embeddings";
 
-/// Answered with events.
+/// The path with a response of events.
 pub(crate) const EVENTS: &str = "/v1/completions";
 
-/// Answered with one event, and no end.
+/// The path with a response of one event, which doesn't end.
 pub(crate) const IDLE: &str = "/v1/responses";
 
-/// How many events an answer has.
+/// The number of events in a response.
 pub(crate) const EVENT_COUNT: usize = 50;
 
 const EVENTS_HEAD: &str = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
 
-/// A model server on a thread of its own.
+/// A model server on its own thread.
 pub(crate) struct Backend {
     pub(crate) address: SocketAddr,
-    /// How many answers have begun that don't end.
+    /// The number of open responses that don't end.
     pub(crate) idle: watch::Receiver<usize>,
 }
 
@@ -57,7 +57,7 @@ async fn serve(listener: std::net::TcpListener, answers: Arc<Answers>) {
     loop {
         let (stream, _) = listener.accept().await.unwrap();
         let answers = Arc::clone(&answers);
-        // A proxy ends connections as it likes.
+        // A proxy may close connections at any time.
         tokio::spawn(async move { connection(stream, &answers).await.ok() });
     }
 }
@@ -71,7 +71,7 @@ fn chunk(text: &str) -> Vec<u8> {
     format!("{:x}\r\n{text}\r\n", text.len()).into_bytes()
 }
 
-/// Answers one request after the other.
+/// Serves one request after the other.
 async fn connection(mut stream: TcpStream, answers: &Answers) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut read = Vec::new();
@@ -112,7 +112,7 @@ fn length(head: &str) -> io::Result<usize> {
     length.ok_or_else(|| io::Error::other(format!("a request without a length: {head}")))
 }
 
-/// Each event is sent by itself, as a model makes one after the other.
+/// Sends each event separately, because a model generates one after the other.
 async fn events(stream: &mut TcpStream, answers: &Answers) -> io::Result<()> {
     stream.write_all(EVENTS_HEAD.as_bytes()).await?;
     for _ in 0..EVENT_COUNT {
@@ -122,7 +122,7 @@ async fn events(stream: &mut TcpStream, answers: &Answers) -> io::Result<()> {
     stream.write_all(b"0\r\n\r\n").await
 }
 
-/// Begins an answer, and waits until nobody takes it any more.
+/// Begins a response, and waits until the client disconnects.
 async fn begin(stream: &mut TcpStream, answers: &Answers) -> io::Result<()> {
     stream.write_all(EVENTS_HEAD.as_bytes()).await?;
     stream.write_all(&answers.event).await?;

@@ -1,4 +1,4 @@
-//! What answers take of memory that have begun and of which nothing more comes.
+//! The memory of idle streams: responses that have begun and get no further data.
 
 use crate::{
     backend::{Backend, IDLE},
@@ -12,39 +12,39 @@ use pointsman_tests::{
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::json;
 
-/// How many are open at once. The gateway has room for 4,096 connections by default.
+/// The number of concurrent streams. The gateway accepts 4,096 connections by default.
 const STREAMS: usize = 4_000;
 
-/// The open files of a proxy or of this process that aren't those of a stream.
+/// The maximum number of open files of a proxy or of this process, without those of the streams.
 const OTHER_FILES: u64 = 500;
 
-/// What one may take, in bytes.
+/// The maximum memory per stream, in bytes.
 const GOAL: u64 = 64 << 10;
 
-/// Raises the number of open files for this process and those that it starts, and tells how many streams there can be.
+/// Raises the limit of open files for this process and its children, and returns the possible number of streams.
 pub(crate) fn raise_limit() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum.or(current), maximum }).unwrap();
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    // Each stream is a connection of a client and one of the backend, both in this process, and both in the proxy.
+    // Each stream has a client's connection and one to the backend. This process has one end of both, the proxy the other.
     let possible = usize::try_from(files.saturating_sub(OTHER_FILES) / 2).unwrap_or(usize::MAX);
     if possible < STREAMS {
-        println!("{STREAMS} idle streams need {} open files a process, and {files} are allowed", STREAMS * 2);
+        println!("{STREAMS} idle streams need {} open files per process, and {files} are allowed", STREAMS * 2);
     }
     possible.min(STREAMS)
 }
 
-/// How often they are opened and closed: what each time leaves behind is there for the next, and must not add up. The allocator keeps less of
-/// each time than of the one before.
+/// How often they are opened and closed: memory that remains is used the next time, and must not accumulate. The allocator retains less
+/// each time.
 const TIMES: usize = 10;
 
-/// By how much memory may still grow over the last of these times, and how many those are.
+/// The maximum growth of memory over the last of these times, and their number.
 const GROWTH_GOAL: f64 = 0.02;
 const LAST: usize = 3;
 
 /// Opens streams through each proxy.
 pub(crate) fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked], streams: usize) {
-    println!("\n{streams} streams that have begun, resident memory");
+    println!("\n{streams} idle streams, resident memory");
     for Asked { name, address, part } in asked {
         let Some(part) = part else { continue };
         let resident = || taken_by_part(cluster, part).resident;
@@ -72,7 +72,7 @@ pub(crate) fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked],
         let growth = growth(&during);
         let during: Vec<u64> = during.iter().map(|bytes| bytes >> 20).collect();
         println!(
-            "  {name:<24} {} MiB before, {during:?} MiB during, {} MiB after: {:.1} KiB a stream at the most",
+            "  {name:<24} {} MiB before, {during:?} MiB during, {} MiB after: at most {:.1} KiB per stream",
             before >> 20,
             after >> 20,
             kibibytes(each)
@@ -85,7 +85,7 @@ pub(crate) fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked],
     }
 }
 
-/// By how much the last times have raised what was taken, as a part of it.
+/// The relative growth of memory over the last times.
 #[allow(clippy::cast_precision_loss)] // Some hundred mebibytes.
 fn growth(during: &[u64]) -> f64 {
     let (earlier, last) = during.split_at(during.len().saturating_sub(LAST));

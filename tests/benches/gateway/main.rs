@@ -1,7 +1,7 @@
-//! The real gateway beside Envoy as a plain proxy, and beside asking the backend directly: all of them in turn, in short rounds, so that what
-//! else the machine does is the same for each. Numbers are medians of rounds.
+//! The real gateway, compared with Envoy as a plain proxy and with direct requests to the backend, alternating in short rounds, so that
+//! other load on the machine affects all equally. Numbers are medians of rounds.
 //!
-//! Clients and backend are in this process, a thread each; what they take of the machine is printed. `POINTSMAN_ROUNDS=60` measures longer.
+//! Clients and backend are in this process, on one thread each; their CPU is printed. `POINTSMAN_ROUNDS=60` measures longer.
 #![allow(clippy::unwrap_used)]
 
 mod backend;
@@ -19,34 +19,34 @@ use proxies::{Asked, MODEL};
 use serde_json::json;
 use std::time::Duration;
 
-/// How often each is asked, in each scenario.
+/// The number of rounds per scenario.
 const ROUNDS: usize = 24;
 const ROUNDS_QUICK: usize = 5;
 
-/// How long each time.
+/// The duration of a round.
 const LASTS: Duration = Duration::from_millis(500);
 
-/// How many connections there are where a request shall wait for nothing but the proxy.
+/// The number of connections for measurements in which a request waits only for the proxy.
 const FEW: usize = 2;
 
-/// How many there are where the machine shall have no time left.
+/// The number of connections that saturate the machine.
 const MANY: usize = 64;
 
-/// How much text a large request has, in bytes.
+/// The length of the text in a large request, in bytes.
 const LARGE: usize = 256 << 10;
 
-/// The goals, each beside Envoy.
+/// The goals, as ratios to Envoy.
 const ADDED_GOAL: f64 = 1.2;
 const THROUGHPUT_GOAL: f64 = 0.9;
 
 /// A value of a round.
 type Value = fn(&Round) -> Duration;
 
-/// What was seen of one of those who were asked.
+/// The results of one variant.
 struct Seen<'a> {
     asked: &'a Asked,
     rounds: Vec<Round>,
-    /// Its own CPU in all rounds, and that of clients and backend.
+    /// The proxy's CPU in all rounds, and that of clients and backend.
     cpu: Duration,
     bench_cpu: Duration,
 }
@@ -56,7 +56,7 @@ impl Seen<'_> {
         quantile(&self.rounds.iter().map(value).collect::<Vec<_>>(), 0.5)
     }
 
-    /// The time for one answer, when all connections are asked together.
+    /// The time per response, over all connections together.
     fn pace(&self) -> Duration {
         self.median(|round| round.lasted / round.answers)
     }
@@ -67,7 +67,7 @@ impl Seen<'_> {
 }
 
 fn main() {
-    // Before the processes that are to have the same limit.
+    // Before the start of the processes, which inherit the limit.
     let streams = idle::raise_limit();
     tokio::runtime::Runtime::new().unwrap().block_on(async {
         let parts = Some(vec!["etcd".to_owned(), "apiserver".to_owned()]);
@@ -97,14 +97,14 @@ fn measure(cluster: &TestCluster, backend: &Backend, asked: &[Asked], streams: u
     idle::measure(cluster, backend, asked, streams);
 }
 
-/// Asks each in turn, and tells what was seen.
+/// Measures each in turn, and returns the results.
 fn rounds<'a>(what: &str, scenario: &Scenario, cluster: &TestCluster, asked: &'a [Asked]) -> Vec<Seen<'a>> {
     let fewer = if is_quick() { ROUNDS_QUICK } else { ROUNDS };
     let rounds = std::env::var("POINTSMAN_ROUNDS").ok().and_then(|number| number.parse().ok()).unwrap_or(fewer);
     let seen = |asked| Seen { asked, rounds: Vec::new(), cpu: Duration::ZERO, bench_cpu: Duration::ZERO };
     let mut all: Vec<Seen<'_>> = asked.iter().map(seen).collect();
     for number in 0..rounds {
-        // Each is the first as often as the others.
+        // Each runs first equally often.
         for at in 0..all.len() {
             let place = (number + at) % all.len();
             let seen = &mut all[place];
@@ -119,7 +119,7 @@ fn rounds<'a>(what: &str, scenario: &Scenario, cluster: &TestCluster, asked: &'a
     println!("\n{what}: {} connections, {rounds} rounds of {LASTS:?} each", scenario.connections);
     for seen in &all {
         println!(
-            "  {:<24} p50 {:>9.1?}, p99 {:>9.1?}, {:>6.0} a second; CPU an answer: {:>7.1?}, and {:.1?} of clients and backend",
+            "  {:<24} p50 {:>9.1?}, p99 {:>9.1?}, {:>6.0} per second; CPU per response: {:>7.1?}, and {:.1?} of clients and backend",
             seen.asked.name,
             seen.median(|round| round.p50),
             seen.median(|round| round.p99),
@@ -131,14 +131,14 @@ fn rounds<'a>(what: &str, scenario: &Scenario, cluster: &TestCluster, asked: &'a
     all
 }
 
-/// Compares what the proxies add to a request.
+/// Compares the latency that the proxies add to a request.
 fn added(seen: &[Seen<'_>]) {
     let [direct, envoy, gateways @ ..] = seen else { unreachable!("four are asked") };
     let values: [(&str, Value); 2] = [("p50", |round| round.p50), ("p99", |round| round.p99)];
     for (what, value) in values {
         let adds = |seen: &Seen<'_>| seen.median(value).saturating_sub(direct.median(value));
         let envoys = adds(envoy);
-        println!("  {what} that Envoy adds: {envoys:.1?}");
+        println!("  {what} added by Envoy: {envoys:.1?}");
         if envoys.is_zero() {
             println!("  {what}: the backend itself varies more than that, so the proxies can't be compared");
             continue;
@@ -163,7 +163,7 @@ fn added(seen: &[Seen<'_>]) {
     }
 }
 
-/// Compares how many requests each answers.
+/// Compares the throughput of the proxies.
 fn saturated(seen: &[Seen<'_>]) {
     let [_, envoy, gateways @ ..] = seen else { unreachable!("four are asked") };
     for gateway in gateways {
@@ -174,7 +174,7 @@ fn saturated(seen: &[Seen<'_>]) {
     tell_pace("a chat completion at saturation", seen);
 }
 
-/// Puts the time for an answer into the table.
+/// Adds the time per response to the table.
 fn tell_pace(what: &str, seen: &[Seen<'_>]) {
     let [direct, envoy, gateway, quiet] = seen else { unreachable!("four are asked") };
     let kept = [("direct", direct.pace()), ("native", envoy.pace()), ("gateway", gateway.pace()), ("no access log", quiet.pace())];

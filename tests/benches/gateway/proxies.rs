@@ -1,4 +1,4 @@
-//! Who is measured: the real gateway, with the access log and without, and Envoy as a plain proxy.
+//! The measured proxies: the real gateway, with and without the access log, and Envoy as a plain proxy.
 
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_harness::{envoy, http_get};
@@ -9,16 +9,16 @@ use std::{collections::BTreeMap, fs, net::SocketAddr, num::NonZero, thread};
 /// The model's namespace.
 const NAMESPACE: &str = "bench";
 
-/// What clients call the model.
+/// The name of the model in requests.
 pub(crate) const MODEL: &str = "llama";
 
-/// The name of Envoy's listener, and of its part.
+/// The name of Envoy's listener, and of its part in the cluster.
 const ENVOY: &str = "envoy";
 
-/// As many connections to the backend as Envoy is asked for: by default it has 1024.
+/// Envoy's maximum number of connections to the backend: effectively none, instead of the default of 1024.
 const ANY_NUMBER: u32 = 1_000_000;
 
-/// Whom clients ask.
+/// A proxy, or the backend itself, to which clients send requests.
 pub(crate) struct Asked {
     pub(crate) name: &'static str,
     pub(crate) address: SocketAddr,
@@ -26,13 +26,13 @@ pub(crate) struct Asked {
     pub(crate) part: Option<String>,
 }
 
-/// Names all of them, the backend first.
+/// Returns all of them, the backend first.
 pub(crate) async fn start(cluster: &TestCluster, backend: SocketAddr) -> [Asked; 4] {
     cluster.pointsman(&["crds", "install"]).ok();
     for name in [HOST_NAMESPACE, NAMESPACE] {
         cluster.kubectl(&["create", "namespace", name]).ok();
     }
-    // One without an image runs elsewhere: it has no host that would wake it, and gets requests at once.
+    // A model without an image is external: no host has to wake it, and it gets requests immediately.
     let model = json!({
         "apiVersion": "inference.eh-ops.io/v1alpha1", "kind": "InferenceModel", "metadata": {"name": "llama", "namespace": NAMESPACE},
         "spec": {"modelName": MODEL, "memory": "1Gi", "backendUrl": "http://llama:8000"},
@@ -52,7 +52,7 @@ pub(crate) async fn start(cluster: &TestCluster, backend: SocketAddr) -> [Asked;
     ]
 }
 
-/// As many threads as tokio takes by itself.
+/// Starts Envoy with as many threads as tokio uses by default.
 async fn start_envoy(cluster: &TestCluster, backend: SocketAddr) -> SocketAddr {
     let (config, admin) = (cluster.dir.join("envoy.json"), cluster.dir.join("envoy-admin"));
     fs::write(&config, configuration(backend).to_string()).unwrap();
@@ -67,7 +67,7 @@ async fn start_envoy(cluster: &TestCluster, backend: SocketAddr) -> SocketAddr {
     .await
 }
 
-/// One listener, one cluster of one backend over HTTP/1.1, no access log, and no limits of time or number that would matter.
+/// One listener, one cluster with one backend over HTTP/1.1, no access log, and no timeouts or limits that would affect the result.
 fn configuration(backend: SocketAddr) -> Value {
     let socket = |address: String, port: u16| json!({"socket_address": {"address": address, "port_value": port}});
     let any_port = socket("127.0.0.1".to_owned(), 0);

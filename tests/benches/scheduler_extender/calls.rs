@@ -1,4 +1,4 @@
-//! Asks an extender as kube-scheduler does, without a scheduler: one call after the other, on a connection that is kept.
+//! Calls an extender as kube-scheduler does, without a scheduler: one call after the other, on a persistent connection.
 
 use crate::objects::{SERVICE, SERVICES, service_name};
 use pointsman_tests::load::{Connection, Question};
@@ -12,10 +12,10 @@ use std::{
 /// The rank of the best node.
 const HIGHEST: i64 = 10;
 
-/// The next pod's number: no two have the same uid.
+/// The number of the next pod: no two pods have the same uid.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
-/// What the calls about a pod took.
+/// The times of the calls for a pod.
 pub(crate) struct Asked {
     pub(crate) filter: Duration,
     pub(crate) prioritize: Duration,
@@ -30,9 +30,9 @@ impl Asked {
 /// A connection to the extender.
 pub(crate) struct Caller<'a> {
     connection: Connection,
-    /// The pod that all are copies of.
+    /// The template of all pods.
     template: &'a Value,
-    /// The nodes that are offered.
+    /// The names of the candidate nodes.
     nodes: &'a [String],
 }
 
@@ -41,7 +41,7 @@ impl<'a> Caller<'a> {
         Self { connection: Connection::open(address).await.unwrap(), template, nodes }
     }
 
-    /// Asks about a pod that is new to the extender, also if another one has had its name.
+    /// Sends the calls for a pod that is new to the extender, even if an earlier pod had the same name.
     pub(crate) async fn ask(&mut self, name: &str) -> Asked {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut pod = self.template.clone();
@@ -58,7 +58,7 @@ impl<'a> Caller<'a> {
         Asked { filter, prioritize }
     }
 
-    /// What the answer took, and the answer. JSON is written before that, and read afterwards.
+    /// The time of the response, and the response. Writing and reading JSON aren't included.
     async fn call(&mut self, path: &str, args: &Value) -> (Duration, Value) {
         let question = Question::new(path, args);
         let begun = Instant::now();

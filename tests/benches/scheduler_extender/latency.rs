@@ -1,4 +1,4 @@
-//! How long the two calls about one pod take together.
+//! The time of the two calls for one pod together.
 
 use crate::{
     calls::{Asked, Caller},
@@ -13,21 +13,22 @@ use pointsman_tests::{
 use serde_json::Value;
 use std::time::Duration;
 
-/// How many pods are asked about, and how many that don't count before them.
+/// The number of pods, and of warm-up pods before them.
 const PODS: u32 = 1_000;
 const PODS_QUICK: u32 = 300;
 const FIRST: u32 = 50;
 
-/// How many names the pods have. These pods don't exist, so the extender counts each for half a minute where it ranks first, while a scheduler
-/// binds its pods in a moment. A pod replaces the former one of its name: there are never more of them than names.
+/// The number of different names of pods. These pods don't exist, so the extender counts each for half a minute on the node that ranks
+/// first, while a scheduler binds its pods immediately. A pod replaces the previous one with its name, which limits the number of counted
+/// pods.
 const NAMES: u32 = 50;
 
-/// A number of nodes.
+/// A measurement with a number of nodes.
 pub(crate) struct Case {
     pub(crate) nodes: usize,
     /// Its name in the table.
     group: &'static str,
-    /// What half of the pods may take at the most.
+    /// The maximum of the p50.
     goal: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! The real scheduler extender: how long a pod's two calls take, how many pods the real kube-scheduler places with it and without, and whether
-//! its memory stays what it is.
+//! The real scheduler extender: the time of a pod's two calls, the throughput of the real kube-scheduler with and without it, and the
+//! growth of its memory.
 //!
-//! `POINTSMAN_ROUNDS=10` compares the scheduler longer, and `POINTSMAN_PODS=100000` watches memory for longer. `POINTSMAN_ONLY` names one of
-//! `memory`, `latency` and `throughput`, and nothing else is measured.
+//! `POINTSMAN_ROUNDS=10` (for the scheduler) and `POINTSMAN_PODS=100000` (for memory) measure longer. `POINTSMAN_ONLY` limits the bench to
+//! `memory`, `latency` or `throughput`.
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod calls;
@@ -23,17 +23,17 @@ fn main() {
     });
 }
 
-/// What can be measured alone.
+/// The measurements that can be selected.
 const PARTS: [&str; 3] = ["memory", "latency", "throughput"];
 
-/// Whether something is to be measured.
+/// Whether a measurement is selected.
 fn is_wanted(what: &str) -> bool {
     let Ok(only) = std::env::var("POINTSMAN_ONLY") else { return true };
-    assert!(PARTS.contains(&only.as_str()), "POINTSMAN_ONLY is {only}, and can be one of {}", PARTS.join(", "));
+    assert!(PARTS.contains(&only.as_str()), "POINTSMAN_ONLY is {only}: set it to one of {}", PARTS.join(", "));
     only == what
 }
 
-/// What is measured without a scheduler, on an API server alone: nothing else takes part in it.
+/// The measurements without a scheduler, with only an API server.
 async fn calls_alone() {
     if !is_wanted("memory") && !is_wanted("latency") {
         return;
@@ -67,10 +67,10 @@ fn metric(extender: &SchedulerExtender<'_>, name: &str) -> f64 {
     metric_on_page(&page, name)
 }
 
-/// Prints how often policies gave no answer: what was measured isn't theirs then.
+/// Prints how often policies didn't answer: the measurement then isn't of the policies.
 fn tell_failures(extender: &SchedulerExtender<'_>) {
     let (_, page) = extender.get("/metrics").unwrap();
     for line in page.lines().filter(|line| line.starts_with("pointsman_extender_policy_failures_total{")) {
-        println!("  POLICIES GAVE NO ANSWER: {line}");
+        println!("  POLICIES DIDN'T ANSWER: {line}");
     }
 }

@@ -1,4 +1,4 @@
-//! Whether the memory of the extender stays what it is, however many pods it was asked about.
+//! The growth of the extender's memory over many pods.
 
 use crate::{calls::Caller, metric, objects::node_name, start, tell_failures};
 use pointsman_tests::{
@@ -8,19 +8,19 @@ use pointsman_tests::{
 };
 use serde_json::Value;
 
-/// How many nodes there are.
+/// The number of nodes.
 pub(crate) const NODES: usize = 200;
 
-/// How many pods are asked about, unless the variable sets it.
+/// The default number of pods.
 const PODS: u32 = 10_000;
 const PODS_QUICK: u32 = 3_000;
 const VARIABLE: &str = "POINTSMAN_PODS";
 
-/// In how many steps. After the first, as many placements are recorded as ever are.
+/// The number of steps. From the first one on, the maximum number of placements is recorded.
 const STEPS: u32 = 10;
 const STEPS_QUICK: u32 = 3;
 
-/// The pods that the extender knows.
+/// The metric of the pods that the extender knows.
 const KNOWN: &str = "pointsman_extender_objects{kind=\"pods\"}";
 
 pub(crate) async fn measure(space: &TestNamespace<'_>, template: &Value) {
@@ -44,10 +44,10 @@ pub(crate) async fn measure(space: &TestNamespace<'_>, template: &Value) {
         });
         asked = end;
         let at_once = resident();
-        // A scheduler's pods become known by the watch. These don't exist, and the extender drops each after half a minute.
+        // The extender learns of a scheduler's pods by a watch. These pods don't exist, so it drops each after half a minute.
         wait("the extender drops the pods that don't exist", async || metric(&extender, KNOWN) <= existing).await;
         let dropped = resident();
-        println!("  {at_once:.1} MiB after {asked} pods, {dropped:.1} MiB once the extender has dropped them");
+        println!("  {at_once:.1} MiB after {asked} pods, {dropped:.1} MiB after the extender dropped them");
         seen.push(dropped);
     }
     if let [first, .., last] = seen[..] {

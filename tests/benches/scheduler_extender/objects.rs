@@ -16,19 +16,19 @@ const GPU: &str = "nvidia.com/gpu";
 /// The label of a pod with its service.
 pub(crate) const SERVICE: &str = "serving.ome.io/inferenceservice";
 
-/// How many services the pods belong to.
+/// The number of services of the pods.
 pub(crate) const SERVICES: usize = 50;
 
-/// How many objects are created at once.
+/// The number of objects that are created at once.
 pub(crate) const CONNECTIONS: usize = 8;
 
-/// How many RDMA domains there are, each in a zone of its own.
+/// The number of RDMA domains, each in its own zone.
 const DOMAINS: usize = 4;
 
-/// The shapes of node, with how many accelerators one has. A domain has as many nodes of each entry.
+/// The shapes of nodes, with their numbers of accelerators. A domain has equally many nodes of each entry.
 const SHAPES: [(&str, u32); 8] = [("h100", 8), ("h100", 8), ("a100", 8), ("h100-half", 4), ("l40", 2), ("l40", 2), ("l4", 1), ("cpu", 0)];
 
-/// The place of a node's shape in [`SHAPES`].
+/// The index of a node's shape in [`SHAPES`].
 fn shape_index(number: usize) -> usize {
     number / DOMAINS % SHAPES.len()
 }
@@ -38,7 +38,7 @@ pub(crate) fn node_name(number: usize) -> String {
     format!("{}-{number}", SHAPES[shape_index(number)].0)
 }
 
-/// A node, as the harness takes it. Every other H100 node has the model.
+/// A node, in the harness's format. Every other H100 node has the model.
 fn node(number: usize) -> Value {
     let (index, domain) = (shape_index(number), number % DOMAINS);
     let (shape, gpus) = SHAPES[index];
@@ -57,7 +57,7 @@ fn node(number: usize) -> Value {
     json!({"name": node_name(number), "labels": labels, "capacity": capacity})
 }
 
-/// The file of so many nodes for the harness.
+/// The harness's file with this number of nodes.
 pub(crate) fn node_file(number: usize) -> String {
     json!({"nodes": (0..number).map(node).collect::<Vec<_>>()}).to_string()
 }
@@ -111,7 +111,7 @@ pub(crate) fn router(name: &str, service: usize) -> Pod {
     serde_json::from_value(described_pod(name, service, "router", 0)).unwrap()
 }
 
-/// A pod that is on a node already: an engine or a decoder, in turn.
+/// A pod that is already on a node, alternating between an engine and a decoder.
 fn bound_pod(number: usize) -> Pod {
     let component = if number.is_multiple_of(2) { "engine" } else { "decoder" };
     let mut pod = described_pod(&format!("bound-{number}"), number / (2 * DOMAINS) % SERVICES, component, 1);
@@ -124,14 +124,14 @@ pub(crate) fn pods(space: &TestNamespace<'_>) -> Api<Pod> {
     Api::namespaced(space.client.clone(), &space.name)
 }
 
-/// Creates what the API server requires of a namespace with pods, which no controller does here.
+/// Creates the objects that the API server requires in a namespace with pods: no controller creates them here.
 pub(crate) async fn create_service_account(space: &TestNamespace<'_>) {
     let mut account = ServiceAccount::default();
     account.metadata.name = Some("default".to_owned());
     Api::namespaced(space.client.clone(), &space.name).create(&PostParams::default(), &account).await.unwrap();
 }
 
-/// Creates the nodes with these numbers, which nothing runs, and a bound pod on every other one.
+/// Creates the nodes with these numbers, without kubelets, and a bound pod on every other one.
 pub(crate) async fn create_nodes(space: &TestNamespace<'_>, numbers: Range<usize>) {
     let (nodes, pods) = (Api::<Node>::all(space.client.clone()), pods(space));
     let create = |number: usize| {
@@ -146,15 +146,15 @@ pub(crate) async fn create_nodes(space: &TestNamespace<'_>, numbers: Range<usize
     stream::iter(numbers).for_each_concurrent(CONNECTIONS, create).await;
 }
 
-/// An engine without a node, as a scheduler sends it: with what the API server adds.
+/// An engine without a node, as a scheduler sends it: with the API server's defaults.
 pub(crate) async fn pod_template(space: &TestNamespace<'_>) -> Value {
     let params = PostParams { dry_run: true, ..PostParams::default() };
     let mut pod = pods(space).create(&params, &engine("asked", 0)).await.unwrap();
-    // The scheduler drops them of what it watches.
+    // The scheduler drops these from the objects of its watch.
     pod.metadata.managed_fields = None;
     let mut template = serde_json::to_value(pod).unwrap();
     let fields = template.as_object_mut().unwrap();
-    // Go's objects don't have them.
+    // Go's typed objects don't have these.
     fields.remove("apiVersion");
     fields.remove("kind");
     template

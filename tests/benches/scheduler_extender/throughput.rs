@@ -1,4 +1,5 @@
-//! How many pods the real kube-scheduler places with the extender and without, in turn. Without it, the scheduler's configuration names none.
+//! The throughput of the real kube-scheduler with and without the extender, alternating. Without it, the scheduler's configuration has no
+//! extender.
 
 use crate::{
     metric,
@@ -21,20 +22,20 @@ use std::{
 };
 use tokio::time::timeout;
 
-/// How many nodes there are.
+/// The number of nodes.
 const NODES: usize = 200;
 
-/// How many pods are created at once. Every other one requests an accelerator: there are fewer of these than pods.
+/// The number of pods per round. Every other one requests an accelerator, because there are fewer accelerators than pods.
 const PODS: u32 = 1_000;
 const PODS_QUICK: u32 = 500;
 
-/// How often each is measured.
+/// The number of rounds of each variant.
 const ROUNDS: u32 = 3;
 
-/// What the pods may take with the extender of what they take without: four fifths of the pods in the same time.
+/// The maximum ratio of the time with the extender to that without: four fifths of the pods in the same time.
 const MAX_RATIO: f64 = 1.25;
 
-/// How long a round may take at the most.
+/// The timeout of a round.
 const PATIENCE: Duration = Duration::from_mins(10);
 
 /// The scheduler's name among the cluster's parts.
@@ -43,7 +44,7 @@ const SCHEDULER: &str = "scheduler";
 /// The bench prints the CPU of these parts, and of the extender after them.
 const PARTS: [&str; 3] = ["etcd", "apiserver", SCHEDULER];
 
-/// What came of a round.
+/// The result of a round.
 struct Round {
     took: Duration,
     /// The CPU of the parts and of the extender.
@@ -53,7 +54,7 @@ struct Round {
 struct Bench<'a> {
     space: &'a TestNamespace<'a>,
     address: &'a ExtenderAddress,
-    /// Where the scheduler's configuration is.
+    /// The file of the scheduler's configuration.
     folder: &'a Path,
     pods: u32,
 }
@@ -72,7 +73,7 @@ pub(crate) async fn measure() {
     let (mut without, mut with) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let is_even = round.is_multiple_of(2);
-        // Each is the first as often as the other.
+        // Each runs first equally often.
         for has_extender in [!is_even, is_even] {
             let took = bench.round(has_extender).await;
             if has_extender { with.push(took) } else { without.push(took) }
@@ -92,7 +93,7 @@ impl Bench<'_> {
             }
         });
         let extender = if has_extender { Some(start(cluster, self.address).await) } else { None };
-        // It reads its configuration when it starts.
+        // The scheduler reads its configuration only when it starts.
         cluster.stop_part(SCHEDULER).unwrap();
         cluster.start_part(SCHEDULER).unwrap();
         self.place_one().await;
@@ -103,7 +104,7 @@ impl Bench<'_> {
         let cpu = cpu().into_iter().zip(before).map(|(after, before)| after.saturating_sub(before)).collect();
         if let Some(extender) = extender {
             let asked = metric(&extender, "pointsman_extender_pods_total{scope=\"in\"}");
-            assert!(asked >= f64::from(self.pods), "the scheduler has asked about {asked} of {} pods", self.pods);
+            assert!(asked >= f64::from(self.pods), "the scheduler called the extender for {asked} of {} pods", self.pods);
             tell_failures(&extender);
             extender.kill();
         }
@@ -111,7 +112,7 @@ impl Bench<'_> {
         Round { took, cpu }
     }
 
-    /// Waits until the scheduler has listed the cluster, by a pod that doesn't count.
+    /// Waits until the scheduler has listed the cluster: it places a pod that isn't measured.
     async fn place_one(&self) {
         let pods = pods(self.space);
         pods.create(&PostParams::default(), &engine("first", 0)).await.unwrap();
@@ -140,20 +141,20 @@ impl Bench<'_> {
         begun.elapsed()
     }
 
-    /// Waits until all pods that are created after a version have nodes.
+    /// Waits until all pods that were created after this resource version have nodes.
     async fn see_bound(&self, mut version: String) {
         let pods = pods(self.space);
-        // A pod is new to this watch once it has a node.
+        // For this watch, a pod is new when it gets a node.
         let bound = WatchParams::default().fields("spec.nodeName!=");
         let mut left = self.pods;
-        // The API server ends a watch whose client doesn't read while all processors are busy.
+        // The API server ends a watch if its client doesn't read while all processors are busy.
         while left > 0 {
             let mut events = pin!(pods.watch_metadata(&bound, &version).await.unwrap());
             while let Some(event) = events.next().await {
                 let (object, is_new) = match event.unwrap() {
                     WatchEvent::Added(object) => (object, true),
                     WatchEvent::Modified(object) | WatchEvent::Deleted(object) => (object, false),
-                    WatchEvent::Error(error) => panic!("the watch of pods has failed: {error:?}"),
+                    WatchEvent::Error(error) => panic!("the watch of pods failed: {error:?}"),
                     WatchEvent::Bookmark(_) => continue,
                 };
                 version = object.metadata.resource_version.unwrap();
@@ -165,7 +166,7 @@ impl Bench<'_> {
         }
     }
 
-    /// A pod without a node, and what the scheduler says of it.
+    /// A pod without a node, and the scheduler's message about it.
     async fn unplaced(&self) -> String {
         let first = pods(self.space).list(&ListParams::default().fields("spec.nodeName=").limit(1)).await.unwrap().items.pop();
         let Some(pod) = first else { return "by now all have one".to_owned() };
@@ -188,16 +189,16 @@ fn tell(without: &[Round], with: &[Round], pods: u32) {
     println!("\nscheduler throughput at {NODES} nodes, {} rounds of {pods} pods each", with.len());
     for (name, rounds) in [("without the extender", without), ("with it", with)] {
         let each: Vec<String> = rounds.iter().map(|round| format!("{:.0}", a_second(round.took))).collect();
-        println!("  {name:<22} {:>5.0} pods a second, of {}", a_second(median(rounds)), each.join(", "));
+        println!("  {name:<22} {:>5.0} pods per second, of {}", a_second(median(rounds)), each.join(", "));
         let cpu = |at: usize| quantile(&rounds.iter().filter_map(|round| round.cpu.get(at).copied()).collect::<Vec<_>>(), 0.5) / pods;
         let parts = PARTS.into_iter().chain(["extender"]).take(rounds.first().map_or(0, |round| round.cpu.len()));
         let cpus: Vec<String> = parts.enumerate().map(|(at, part)| format!("{part} {:.2?}", cpu(at))).collect();
-        println!("  {:<22} {}", "CPU, a pod", cpus.join(", "));
+        println!("  {:<22} {}", "CPU per pod", cpus.join(", "));
     }
     let (native, extender) = (median(without), median(with));
     let ratio = extender.div_duration_f64(native);
-    println!("  {:.2} x the pods a second without the extender", 1.0 / ratio);
+    println!("  {:.2} x the pods per second without the extender", 1.0 / ratio);
     goal("time, with/without", &format!("{ratio:.2}"), &format!("<= {MAX_RATIO}"), ratio <= MAX_RATIO);
-    // By pod, so that a quick run has times of the same size.
+    // Per pod, so that a quick run has comparable times.
     keep(&format!("scheduler throughput at {NODES} nodes"), &[("native", native / pods), ("extender", extender / pods)]);
 }

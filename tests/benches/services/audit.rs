@@ -1,4 +1,4 @@
-//! What a user has asked the API server for, as its audit log tells it. Reading that costs the API server nothing.
+//! A user's requests to the API server, from its audit log. Reading the log costs the API server nothing.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
@@ -12,7 +12,7 @@ use std::{
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) verb: String,
-    /// With its subresource behind a slash.
+    /// With its subresource after a slash.
     pub(crate) resource: String,
     pub(crate) name: String,
     pub(crate) code: i64,
@@ -25,18 +25,18 @@ impl Request {
         !["get", "list", "watch"].contains(&self.verb.as_str())
     }
 
-    /// The election of the leader goes on whatever there is to do.
+    /// Whether it belongs to the leader election, which continues regardless of other work.
     pub(crate) fn elects(&self) -> bool {
         self.resource == "leases"
     }
 
-    /// Whether it has made an object that wasn't there.
+    /// Whether it created an object.
     pub(crate) fn makes(&self) -> bool {
         self.verb == "patch" && self.code == 201
     }
 }
 
-/// The requests of one user, as they come in.
+/// The requests of one user, in order.
 #[derive(Debug)]
 pub(crate) struct Audit {
     log: BufReader<File>,
@@ -49,16 +49,16 @@ impl Audit {
         Self { log: BufReader::new(File::open(log).unwrap()), mark: format!("\"username\":\"{user}\""), line: String::new() }
     }
 
-    /// Those since it was asked last.
+    /// The requests since the last call.
     pub(crate) fn take(&mut self) -> Vec<Request> {
         let mut requests = Vec::new();
         loop {
-            // A line may be there in part.
+            // The last line may be incomplete.
             self.log.read_line(&mut self.line).unwrap();
             if !self.line.ends_with('\n') {
                 return requests;
             }
-            // The others' are many, and reading them takes time from what is measured.
+            // Other users have many requests, and parsing them would take CPU from the measured processes.
             if self.line.contains(&self.mark) {
                 requests.extend(request(&serde_json::from_str(&self.line).unwrap()));
             }
@@ -70,7 +70,7 @@ impl Audit {
 fn request(event: &Value) -> Option<Request> {
     let text = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
     let verb = text("/verb");
-    // A watch has a line when it begins and one when it ends.
+    // A watch has a line at its start and one at its end.
     if (text("/stage") == "ResponseStarted") != (verb == "watch") {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The kinds of service that are measured: what one says, what it builds on, and what it becomes.
+//! The measured kinds of services: their specs, the objects that they refer to, and their own objects.
 
 use pointsman_core::resource::{
     CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_POOL, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, Resource,
@@ -9,17 +9,17 @@ use serde_json::{Value, json};
 #[derive(Debug)]
 pub(crate) struct OwnKind {
     pub(crate) resource: &'static Resource,
-    /// How many objects each becomes.
+    /// The number of objects of each service.
     pub(crate) objects: usize,
-    /// The projects whose kinds are among these objects: the CRDs' name to the control plane, and the kind.
+    /// The projects whose kinds are among these objects: the control plane's name of the CRDs, and the kind.
     pub(crate) neighbours: &'static [(&'static str, &'static Resource)],
-    /// What is there for all services, of the whole cluster.
+    /// The cluster-scoped objects that all services refer to.
     pub(crate) inputs: fn() -> Vec<(&'static Resource, Value)>,
-    /// What each says, but for its name, labels and annotations.
+    /// The spec of each service.
     pub(crate) spec: fn() -> Value,
 }
 
-/// All of them.
+/// All measured kinds.
 pub(crate) static KINDS: [OwnKind; 2] = [
     // Two Services, a Deployment, a HorizontalPodAutoscaler, a PodDisruptionBudget.
     OwnKind {
@@ -38,16 +38,16 @@ pub(crate) static KINDS: [OwnKind; 2] = [
         objects: 8,
         neighbours: &[("inference-pool", &INFERENCE_POOL)],
         inputs: Vec::new,
-        // Everything else is in presets, and without a route no Gateway is asked for.
+        // Everything else is in presets. Without a route, no Gateway is needed.
         spec: || json!({"model": {"uri": "hf://meta/llama", "name": "llama"}, "router": {"scheduler": {}}}),
     },
 ];
 
 impl OwnKind {
-    /// The kinds that were asked for by name; all if none was.
+    /// The selected kinds; all, if none is named.
     pub(crate) fn asked_for(name: Option<&str>) -> Vec<&'static Self> {
         let asked: Vec<_> = KINDS.iter().filter(|kind| name.is_none_or(|name| name == kind.resource.kind)).collect();
-        assert!(!asked.is_empty(), "POINTSMAN_KIND is none of {:?}", KINDS.each_ref().map(|kind| kind.resource.kind));
+        assert!(!asked.is_empty(), "POINTSMAN_KIND must be one of {:?}", KINDS.each_ref().map(|kind| kind.resource.kind));
         asked
     }
 

@@ -1,9 +1,9 @@
-//! Many services on the embedded control plane: how long it takes until their objects are there, beside a bare client that writes the same
-//! ones; what the host asks for meanwhile, what it takes of the machine, and what it does when there is nothing to do.
+//! Many services on the embedded control plane: the time until their objects exist, compared with a bare client that writes the same
+//! objects; the host's requests, CPU and memory; and its activity without changes.
 //!
-//! Both kinds are measured, one after the other; `POINTSMAN_KIND=LLMInferenceService` chooses one. `POINTSMAN_SERVICES=5000` makes more
-//! services. `POINTSMAN_ROUNDS=0` leaves the bare client out, and another number says how often both are measured: each time on control
-//! planes of their own, with the order changed, so that what one leaves behind is nothing to the other.
+//! Both kinds are measured, one after the other; `POINTSMAN_KIND=LLMInferenceService` selects one. `POINTSMAN_SERVICES=5000` creates more
+//! services. `POINTSMAN_ROUNDS=0` omits the bare client; another number sets the number of rounds. In each round, both have their own
+//! control planes and the order changes, so that neither affects the other.
 #![allow(clippy::unwrap_used)]
 
 mod audit;
@@ -31,22 +31,22 @@ use std::{
 };
 use tokio::time::sleep;
 
-/// How many services the host works on at once, and over how many connections the bare client writes.
+/// The number of the host's workers, and of the bare client's connections.
 const CONNECTIONS: usize = 8;
 
-/// How long nothing may come before what was begun is taken for finished.
+/// The time without a request after which the work counts as finished.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// How long the host is watched while there is nothing to do: several renewals of its Lease.
+/// The duration of the measurement without changes: several renewals of the host's Lease.
 const IDLE: Duration = Duration::from_secs(35);
 
 const HOST: &str = "bench-host";
 const BARE: &str = "bench-bare";
 
-/// The CPU that an object of a service may take, with its share of everything that the service takes.
+/// The maximum CPU per object of a service, including its share of the service's own CPU.
 const CPU_AN_OBJECT: Duration = Duration::from_micros(600);
 
-/// So many services of a kind.
+/// A number of services of one kind.
 #[derive(Clone, Copy)]
 struct Services {
     kind: &'static OwnKind,
@@ -54,44 +54,44 @@ struct Services {
 }
 
 impl Services {
-    /// How many objects all of them have.
+    /// The number of objects of all services.
     fn objects(self) -> usize {
         self.number * self.kind.objects
     }
 
-    /// What each takes of it.
+    /// The share of each service.
     fn each(self, all: Duration) -> Duration {
         all / u32::try_from(self.number).unwrap()
     }
 
-    /// What each object of it takes.
+    /// The share of each object.
     fn each_object(self, all: Duration) -> Duration {
         all / u32::try_from(self.objects()).unwrap()
     }
 }
 
-/// What was seen of a host.
+/// The results of a host.
 struct Seen {
     /// From its first write to the last object, and to the last status.
     objects: Duration,
     ready: Duration,
-    /// From its start until it was ready, all services being there.
+    /// From its start until it was ready, with all services in the cluster.
     started: Duration,
-    /// All requests until everything was as it should be, but those for the Lease.
+    /// All requests until the work was finished, except those for the Lease.
     requests: Vec<Request>,
     looks: f64,
     empty: Taken,
     full: Taken,
-    /// What it asked for while nothing was to be done, and at a restart, but for watches and the Lease.
+    /// Its requests without changes, and at a restart, except watches and the Lease.
     idle: Vec<Request>,
     restart: Vec<Request>,
     restarted: Taken,
-    /// The pods that are not the same after the restart.
+    /// The pods that changed during the restart.
     pods_changed: usize,
 }
 
 fn main() {
-    // Cargo hands every bench its own flags, such as --bench.
+    // Not a flag, because cargo passes its own flags to every bench, such as --bench.
     let (number, rounds) = (of_environment("POINTSMAN_SERVICES", 500), of_environment("POINTSMAN_ROUNDS", 2_u32));
     let kinds = OwnKind::asked_for(std::env::var("POINTSMAN_KIND").ok().as_deref());
     tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -125,14 +125,14 @@ async fn measure(services: Services, rounds: u32) {
         );
         let cpu = |of: fn(Services, Duration) -> Duration| bare.iter().map(|bare| of(services, bare.cpu)).collect::<Vec<_>>();
         let (service, object) = (cpu(Services::each), cpu(Services::each_object));
-        println!("  the CPU that its {} writes take: {service:.2?} a service, {object:.2?} an object", services.kind.objects);
+        println!("  the CPU of its {} writes: {service:.2?} per service, {object:.2?} per object", services.kind.objects);
         goal("host / bare client", &format!("{:.2}", host / plain), "<= 1.25", host <= 1.25 * plain);
         let mean = |all: f64| Duration::from_secs_f64(all / f64::from(rounds));
         keep(&format!("the objects of many {kind}s"), &[("native", mean(plain)), ("host", mean(host))]);
     }
     if let Some(seen) = hosts.last() {
         let (service, object) = (services.each(cpu(seen)), services.each_object(cpu(seen)));
-        keep(&format!("an {kind} among many"), &[("CPU", service), ("CPU an object", object)]);
+        keep(&format!("an {kind} among many"), &[("CPU", service), ("CPU per object", object)]);
     }
 }
 
@@ -140,7 +140,7 @@ fn of_environment<N: FromStr>(name: &str, otherwise: N) -> N {
     std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(otherwise)
 }
 
-/// Lets a host serve so many services that are there already.
+/// Starts a host after the services are created.
 async fn host(services: Services) -> Seen {
     let cluster = setting::cluster(services.kind).await;
     let kubeconfig = cluster.kubeconfig_of_user(HOST, &["system:masters"]).unwrap();
@@ -149,7 +149,7 @@ async fn host(services: Services) -> Seen {
     let (workers, cache) = (CONNECTIONS.to_string(), cluster.dir.join("bench-cache"));
     let flags = ["--workers", &workers, "--cache", &cache.to_string_lossy()];
 
-    // What it takes without a service, with its plugins compiled.
+    // An empty host, with its plugins compiled.
     for again in [false, true] {
         let host = Host::start_as(&cluster, &kubeconfig, &flags).await;
         leads(&host).await;
@@ -230,13 +230,13 @@ async fn with_services(
     }
 }
 
-/// What was seen of the bare client: how long it took, and its share of the machine.
+/// The results of the bare client: its time and its CPU.
 struct Bare {
     objects: Duration,
     cpu: Duration,
 }
 
-/// Lets a bare client write the same objects.
+/// Writes the same objects with a bare client.
 async fn bare_client(services: Services) -> Bare {
     let Services { kind, number } = services;
     let cluster = setting::cluster(kind).await;
@@ -278,7 +278,7 @@ fn is_ready(service: &Value) -> bool {
     conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
 }
 
-/// Waits until nothing more comes, and tells what came.
+/// Waits until no more requests come, and returns them.
 async fn quiet(audit: &mut Audit) -> Vec<Request> {
     let (mut all, mut since) = (audit.take(), Instant::now());
     while since.elapsed() < QUIET {
@@ -292,7 +292,7 @@ async fn quiet(audit: &mut Audit) -> Vec<Request> {
     all
 }
 
-/// What all services took together.
+/// The CPU of all services together.
 fn cpu(seen: &Seen) -> Duration {
     seen.full.cpu().saturating_sub(seen.empty.cpu())
 }
@@ -304,27 +304,27 @@ fn tell(seen: &Seen, services: Services) {
     let mebibytes = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     println!("\n{number} {}s, {CONNECTIONS} workers", kind.resource.kind);
     println!(
-        "  ready {:.1?} after its start; all objects {:.1?} after the first write, all is told after {:.1?}",
+        "  ready {:.1?} after its start; all objects {:.1?} after the first write, all statuses after {:.1?}",
         seen.started, seen.objects, seen.ready
     );
-    println!("  {:.2} plans a service", each(seen.looks));
+    println!("  {:.2} plans per service", each(seen.looks));
     for (what, number) in counted(seen.requests.iter().filter(|request| request.writes())) {
-        println!("  {:>8.2} a service  {what}", each(number as f64));
+        println!("  {:>8.2} per service  {what}", each(number as f64));
     }
     let reads = seen.requests.iter().filter(|request| !request.writes());
-    println!("  {:>8.2} a service  reads and watches", each(reads.count() as f64));
+    println!("  {:>8.2} per service  reads and watches", each(reads.count() as f64));
     let writes = seen.requests.iter().filter(|request| request.writes()).count();
     let most = kind.objects + 2;
-    goal("writes a service", &format!("{:.2}", each(writes as f64)), &format!("<= {most}"), writes <= most * number);
+    goal("writes per service", &format!("{:.2}", each(writes as f64)), &format!("<= {most}"), writes <= most * number);
     let Taken { user, system, .. } = seen.full;
-    println!("  CPU {user:.2?} of its own and {system:.2?} of the kernel's, of which {:.2?} without a service", seen.empty.cpu());
+    println!("  CPU {user:.2?} in user mode and {system:.2?} in the kernel, of which {:.2?} without a service", seen.empty.cpu());
     let (service, object) = (services.each(cpu(seen)), services.each_object(cpu(seen)));
     let most = CPU_AN_OBJECT * u32::try_from(kind.objects).unwrap();
-    goal("CPU a service", &format!("{service:.2?}"), &format!("<= {most:.1?}"), service <= most);
-    goal("CPU an object", &format!("{object:.2?}"), &format!("<= {CPU_AN_OBJECT:.0?}"), object <= CPU_AN_OBJECT);
+    goal("CPU per service", &format!("{service:.2?}"), &format!("<= {most:.1?}"), service <= most);
+    goal("CPU per object", &format!("{object:.2?}"), &format!("<= {CPU_AN_OBJECT:.0?}"), object <= CPU_AN_OBJECT);
     let above = |taken: &Taken| mebibytes(taken.resident) - mebibytes(seen.empty.resident);
     println!(
-        "  resident memory {:.1} MiB without a service, {:.1} MiB with all (at the most {:.1} MiB), {:.1} MiB after a restart",
+        "  resident memory {:.1} MiB without a service, {:.1} MiB with all (peak {:.1} MiB), {:.1} MiB after a restart",
         mebibytes(seen.empty.resident),
         mebibytes(seen.full.resident),
         mebibytes(seen.full.peak),
@@ -332,14 +332,14 @@ fn tell(seen: &Seen, services: Services) {
     );
     let growth = above(&seen.full).max(above(&seen.restarted));
     goal("memory above an empty host", &format!("{growth:.1} MiB"), "<= 80 MiB with 5,000 services", growth <= 80.0);
-    goal("asked while idle", &format!("{:?}", counted(&seen.idle)), "watches and the Lease", seen.idle.is_empty());
+    goal("requests while idle", &format!("{:?}", counted(&seen.idle)), "watches and the Lease", seen.idle.is_empty());
     let written: Vec<&Request> = seen.restart.iter().filter(|request| request.writes()).collect();
     for request in written.iter().take(5) {
         println!("  a restart wrote: {} {} {} ({})", request.verb, request.resource, request.name, request.code);
     }
     println!("  a restart: {} reads, {:.2?} of CPU", seen.restart.len() - written.len(), seen.restarted.cpu());
     goal("writes of a restart", &written.len().to_string(), "0", written.is_empty());
-    goal("pods that a restart changed", &seen.pods_changed.to_string(), "0", seen.pods_changed == 0);
+    goal("pods changed by a restart", &seen.pods_changed.to_string(), "0", seen.pods_changed == 0);
 }
 
 fn counted<'a>(requests: impl IntoIterator<Item = &'a Request>) -> BTreeMap<String, usize> {

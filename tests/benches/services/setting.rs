@@ -1,4 +1,4 @@
-//! A control plane with what services build on, and services that wait to be served.
+//! A control plane with the objects that services refer to, and services without a host.
 
 use crate::kind::OwnKind;
 use kube::{
@@ -21,10 +21,10 @@ use std::{
 };
 use tokio::task::JoinSet;
 
-/// Where the services are.
+/// The namespace of the services.
 pub(crate) const SERVICES_ARE_IN: &str = "bench";
 
-/// Room for two pods of each of ten thousand services, and the model on every node.
+/// Nodes for two pods of each of ten thousand services, all with the model.
 const NODES: &str = r#"nodes:
 - name: large
   count: 10
@@ -32,9 +32,9 @@ const NODES: &str = r#"nodes:
   capacity: {cpu: "20000", memory: 200Ti, nvidia.com/gpu: "4000", pods: "2400"}
 "#;
 
-/// A control plane with all its parts, and what services of a kind build on.
+/// A control plane with all its parts, and the objects that services of a kind refer to.
 pub(crate) async fn cluster(kind: &OwnKind) -> TestCluster {
-    // No more of them than are needed: the host watches whatever it knows.
+    // Only the required ones: the host watches every kind that it knows.
     let neighbours = kind.neighbours.iter().map(|(name, _)| (*name).to_owned()).collect();
     let cluster = TestCluster::start(&Options { neighbours: Some(neighbours), ..Options::default() });
     cluster.add_nodes(NODES).unwrap();
@@ -45,7 +45,7 @@ pub(crate) async fn cluster(kind: &OwnKind) -> TestCluster {
     let client = cluster.client().await;
     for (resource, object) in (kind.inputs)() {
         cluster.apply(&object).ok();
-        // Only a request of its own writes a status.
+        // A status needs its own request.
         if let Some(status) = object.get("status") {
             let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource.api_resource());
             let name = object["metadata"]["name"].as_str().unwrap();
@@ -59,13 +59,13 @@ pub(crate) fn api(client: Client, resource: &Resource) -> Api<DynamicObject> {
     Api::namespaced_with(client, SERVICES_ARE_IN, &resource.api_resource())
 }
 
-/// Makes so many services.
+/// Creates this number of services.
 pub(crate) async fn make_services(cluster: &TestCluster, kind: &OwnKind, number: usize) {
     let all: Vec<_> = (0..number).map(|number| vec![(kind.resource, kind.service(number))]).collect();
     write(cluster, "setting", all, 8).await;
 }
 
-/// Applies objects over so many connections: one batch after the other on each, and one object after the other of a batch.
+/// Applies objects over this number of connections: on each, one batch after the other, and in a batch, one object after the other.
 pub(crate) async fn write(cluster: &TestCluster, user: &str, batches: Vec<Vec<(&'static Resource, Value)>>, connections: usize) {
     let (batches, next) = (Arc::new(batches), Arc::new(AtomicUsize::new(0)));
     let kubeconfig = cluster.kubeconfig_of_user(user, &["system:masters"]).unwrap();
@@ -107,7 +107,7 @@ pub(crate) async fn services(client: &Client, kind: &OwnKind) -> Vec<Value> {
     all(api(client.clone(), kind.resource), kind.resource).await
 }
 
-/// The pods, by name and uid, with how often they were started again.
+/// The pods, by name and uid, with their numbers of restarts.
 pub(crate) async fn pods(client: &Client) -> Vec<String> {
     let mut pods: Vec<String> = all(api(client.clone(), &POD), &POD)
         .await
@@ -120,7 +120,7 @@ pub(crate) async fn pods(client: &Client) -> Vec<String> {
     pods
 }
 
-/// What services build on, as it is in the cluster.
+/// The objects that services refer to, from the cluster.
 pub(crate) async fn inputs(client: &Client, kind: &OwnKind) -> Vec<(&'static Resource, Value)> {
     let resources: BTreeSet<&Resource> = (kind.inputs)().into_iter().map(|(resource, _)| resource).collect();
     let mut inputs = Vec::new();
