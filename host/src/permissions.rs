@@ -88,7 +88,7 @@ const OWNS: &[&str] = &["create", "delete", "get", "list", "patch", "watch"];
 pub struct Feature {
     /// The name of its folder, and of its roles after `pointsman-`.
     pub name: &'static str,
-    /// Who needs the feature, as a sentence.
+    /// The kinds or hosts that require the feature, for the comment of its files.
     pub purpose: &'static str,
     /// Rules for all namespaces.
     pub everywhere: Vec<Value>,
@@ -264,7 +264,7 @@ pub fn features() -> Vec<Feature> {
         },
         Feature {
             name: "inference-pool",
-            purpose: "Required for LLMInferenceServices with a scheduler, and for InferenceObjectives and InferenceModelRewrites, which refer to pools.",
+            purpose: "Required for LLMInferenceServices with a scheduler, and for InferenceObjectives and InferenceModelRewrites.",
             everywhere: [
                 rules(&[&INFERENCE_POOL], OWNS),
                 rules(
