@@ -50,7 +50,7 @@ pub struct EffectCounts {
     pub objects: usize,
     /// Whose metadata alone changes.
     pub metadata: usize,
-    /// For whom no plan can be made any more.
+    /// For whom planning fails any more.
     pub failed: usize,
     /// For whom another runtime would be chosen when it is next asked for, whatever else changes.
     #[serde(default)]
