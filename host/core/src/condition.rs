@@ -1,91 +1,91 @@
-//! Conditions as a plan tells them, and the types of those that all kinds share.
+//! The conditions of a plan, and the types that all kinds share.
 
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Map, Value};
 
-/// The condition that sums up all others.
+/// The summary of all other conditions.
 pub const READY: &str = "Ready";
 
-/// Whether the policies have said what the objects look like.
+/// Whether the policies have decided on the objects.
 pub const DECIDED: &str = "Decided";
 
-/// Whether somebody else works on the subject.
+/// Whether another controller manages the subject.
 pub const CONTESTED: &str = "Contested";
 
-/// The reason of what serves by its former pods while new ones fail.
+/// The reason if the previous pods serve while the new ones fail.
 pub const UPDATE_STUCK: &str = "UpdateStuck";
 
-/// The types of which True is what needs attention. `Suspended`, `Restarting` and `Failed` are a TrainingJob's.
+/// The types that need attention if they are True. `Suspended`, `Restarting` and `Failed` are a TrainingJob's.
 const ABNORMAL: [&str; 4] = [CONTESTED, "Failed", "Restarting", "Suspended"];
 
-/// A job has done what it was for: that it says so by an event is no warning.
+/// A job has completed: its event is not a warning.
 const COMPLETED: &str = "Completed";
 
-/// A state that is told, without a time: that is when it is first told.
+/// A condition without a time, which is set when the condition is first reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// What it is about.
+    /// Its type.
     pub type_: &'static str,
-    /// Whether that is so; none while it isn't known.
+    /// Whether it is true; none if unknown.
     pub status: Option<bool>,
-    /// One CamelCase word.
+    /// A reason in CamelCase.
     pub reason: String,
-    /// What is the case, and what to do about it.
+    /// The state, and how to fix it.
     pub message: String,
-    /// Whether the subject can't be ready without it.
+    /// Whether the subject is only ready if it is true.
     pub required_for_ready: bool,
-    /// Whether those who watch events want to know of it even if it is fine.
+    /// Whether an event reports it even if it needs no attention.
     pub emits_event: bool,
 }
 
 impl Condition {
-    /// One that is needed for the subject to be ready.
+    /// A condition that is required for Ready.
     pub fn new(type_: &'static str, status: Option<bool>, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { type_, status, reason: reason.into(), message: message.into(), required_for_ready: true, emits_event: false }
     }
 
-    /// That something is so.
+    /// A required condition that is true.
     pub fn satisfied(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, Some(true), reason, message)
     }
 
-    /// That something isn't so.
+    /// A required condition that is false.
     pub fn no(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, Some(false), reason, message)
     }
 
-    /// That something isn't known.
+    /// A required condition that is unknown.
     pub fn unknown(type_: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, None, reason, message)
     }
 
-    /// One that the subject can be ready without.
+    /// The condition, no longer required for Ready.
     #[must_use]
     pub fn optional(self) -> Self {
         Self { required_for_ready: false, ..self }
     }
 
-    /// Whether something isn't as it should be, isn't known yet, or is to be warned of.
+    /// Whether the status is abnormal or unknown, or the condition is a warning.
     pub fn needs_attention(&self) -> bool {
         let warns = || self.emits_event && self.type_ != COMPLETED || self.reason == UPDATE_STUCK;
         self.status.is_none_or(|status| status == ABNORMAL.contains(&self.type_)) || warns()
     }
 
-    /// One that makes an event even where it is fine.
+    /// The condition, with an event even if it needs no attention.
     #[must_use]
     pub fn with_event(self) -> Self {
         Self { emits_event: true, ..self }
     }
 }
 
-/// A condition as it stands in a status. As long as it doesn't turn, its time stays.
+/// The condition's JSON for a status. The transition time changes only if the status does.
 pub(crate) fn condition_json(condition: Condition, former: Option<&Value>, generation: Option<i64>, now: Timestamp) -> Value {
     let status = status_text(condition.status);
     let since = former.filter(|former| former["status"] == status).and_then(|former| former["lastTransitionTime"].as_str());
     let mut told = Map::new();
     told.insert("type".to_owned(), condition.type_.into());
     told.insert("status".to_owned(), status.into());
-    // As Knative's clients read it: one that the service can be ready without is no error.
+    // Knative's clients take a false condition without this severity for an error.
     if !condition.required_for_ready && condition.status != Some(true) {
         told.insert("severity".to_owned(), "Info".into());
     }

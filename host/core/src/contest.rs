@@ -1,4 +1,4 @@
-//! Where another controller works on a subject, we don't: who it is, what it does, and how that is told.
+//! Contests: another controller manages a subject, so this one doesn't. Detects the contest and reports it.
 
 use crate::{
     condition::{CONTESTED, Condition, READY, condition_json},
@@ -16,37 +16,37 @@ use std::{
     time::Duration,
 };
 
-/// Another controller makes or tells the same: only a taking over ends it.
+/// Another controller manages the subject: only an adoption ends the contest.
 const OTHER_CONTROLLER: &str = "OtherController";
 
-/// Another controller has made an object: it is looked at again.
+/// Another controller has created an object: the object is rechecked.
 const MADE: &str = "MadeByOther";
 
-/// Somebody changes back what we write: it is tried again at length.
+/// Another field manager reverts what we write: writing is retried at long intervals.
 const CHANGED_BACK: &str = "ChangedBack";
 
-/// How soon it is looked at again what only the API server knows.
+/// How often a state is rechecked that only the API server knows.
 const CONTEST_RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// How often another one writes a status that is ours, within how long, before it is at work.
+/// The number of status writes by one other controller within the window after which the subject is contested.
 const FOREIGN_WRITES: usize = 3;
 /// See [`FOREIGN_WRITES`].
 const FOREIGN_WRITE_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 
-/// Somebody else's work on a subject.
+/// A contest for a subject.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contest {
     reason: &'static str,
-    /// Who does what, and what to do about it: the same for as long as it goes on.
+    /// The other controller, what it does, and the remedy: constant during the contest.
     what: String,
-    /// When it was seen to be so.
+    /// The time when the contest was detected.
     since: Option<Timestamp>,
 }
 
 impl Contest {
-    /// What the subject itself tells: whoever else writes its status, unless it was taken over since.
+    /// Detects a contest in the subject itself: another controller has written its status since the last adoption, if any.
     pub fn detect(subject: &Subject) -> Option<Self> {
-        // It is asked at every look, and mostly there is nobody.
+        // A shortcut for the common case: this runs at every reconciliation.
         if subject.writers.is_empty() && !subject.mentions(OTHER_CONTROLLER) {
             return None;
         }
@@ -56,7 +56,7 @@ impl Contest {
         if let Some(writer) = writer {
             return Some(Self::from_writer(writer));
         }
-        // What we say takes its place among the conditions, and with it the trace of who else has written them.
+        // Our condition replaces the other controller's managed fields, so the condition itself is the only remaining evidence.
         let told = condition(&status, CONTESTED).filter(|told| told["status"] == "True" && told["reason"] == OTHER_CONTROLLER)?;
         let since = told["lastTransitionTime"].as_str().and_then(|time| time.parse().ok());
         counts(since).then(|| Self { reason: OTHER_CONTROLLER, what: told["message"].as_str().unwrap_or_default().to_owned(), since: None })
@@ -67,13 +67,13 @@ impl Contest {
         Self::other(OTHER_CONTROLLER, &format!("The controller {manager:?} writes the status of this service"), *time)
     }
 
-    /// Another controller has made an object that we would make.
+    /// Another controller has created an object that the plan contains.
     pub fn made(object: &str, maker: Option<Writer>) -> Self {
         let Writer { manager, time } = maker.unwrap_or_else(unknown_writer);
         Self::other(MADE, &format!("The controller {manager:?} created the {object} for this service"), time)
     }
 
-    /// Somebody changes an object back each time.
+    /// Another field manager reverts each of our writes to an object.
     pub fn changed_back(object: &str, times: u32, other: Option<Writer>) -> Self {
         let Writer { manager, time } = other.unwrap_or_else(unknown_writer);
         let what = format!(
@@ -92,28 +92,28 @@ impl Contest {
         Self { reason, what, since }
     }
 
-    /// Whether only a taking over can end it.
+    /// Whether only an adoption can end it.
     pub fn needs_adoption(&self) -> bool {
         self.reason == OTHER_CONTROLLER
     }
 
-    /// When it is looked at again whether it is over, if nothing that is watched tells of it.
+    /// When to recheck whether it has ended, if no watch reports that.
     pub fn recheck_after(&self) -> Option<Duration> {
         (self.reason == MADE).then_some(CONTEST_RECHECK_INTERVAL)
     }
 
-    /// What is told while it goes on, without a time.
+    /// The message during the contest, without a time.
     pub fn message(&self) -> &str {
         &self.what
     }
 
-    /// As a condition.
+    /// The condition for it.
     pub fn condition(&self) -> Condition {
         let seen = self.since.map(|since| format!(" Seen at {since}.")).unwrap_or_default();
         Condition::satisfied(CONTESTED, self.reason, format!("{}{seen}", self.what)).optional().with_event()
     }
 
-    /// Whether a status tells it already. When it was seen counts for nothing: it would be another time with each write of the other.
+    /// Whether a status already reports it. The time is ignored, because it would change with each write of the other controller.
     pub fn is_reported_in(&self, status: &Value) -> bool {
         condition(status, CONTESTED).is_some_and(|told| {
             told["status"] == "True"
@@ -122,8 +122,8 @@ impl Contest {
         })
     }
 
-    /// The status that tells it: one condition more, and another Ready, but not where that is the other controller's. So is everything
-    /// else.
+    /// The status that reports the contest: adds Contested, and sets Ready unless that belongs to the other controller. Everything else
+    /// stays unchanged.
     pub fn status_with_contest(&self, before: &Value, generation: Option<i64>, now: Timestamp) -> Value {
         let contested = self.condition();
         let ready = Condition::no(READY, CONTESTED, contested.message.clone());
@@ -145,19 +145,19 @@ impl Contest {
     }
 }
 
-/// Whether a subject was served by us before somebody else wrote: it says more of us than that it is contested.
+/// Whether we reconciled the subject before the other write: our status contains more than the contest.
 fn was_reconciled_by_us(subject: &Subject, status: &Value) -> bool {
     let told = condition(status, CONTESTED).filter(|told| told["status"] == "True");
     subject.told_by_us && told.is_none_or(|told| told["reason"] == CHANGED_BACK)
 }
 
-/// Who else has written the status of subjects that we serve, and when. One stray write, of a person's tool or a backup, is set right; who
-/// comes again and again is another controller.
+/// The foreign status writes on subjects that we reconcile. A single write, by a person's tool or a backup, is overwritten; repeated writes
+/// by the same manager mean another controller.
 #[derive(Debug, Default)]
 pub struct ForeignStatusWriters(HashMap<ObjectKey, (String, BTreeSet<Writer>)>);
 
 impl ForeignStatusWriters {
-    /// Takes a subject as it is, and tells whether somebody has come too often.
+    /// Records the writers of a subject's current version, and returns a contest if one has written too often.
     pub fn record(&mut self, subject: &Subject) -> Option<Contest> {
         let new = |writer: &&Writer| writer.time.is_some() && subject.adopted.is_none_or(|adopted| writer.time > Some(adopted));
         let mut writers = subject.writers.iter().filter(new).filter(|_| was_reconciled_by_us(subject, &subject.status())).peekable();
@@ -177,13 +177,13 @@ impl ForeignStatusWriters {
         None
     }
 
-    /// Forgets a subject that is gone.
+    /// Removes a subject that is deleted.
     pub fn forget(&mut self, subject: &ObjectKey) {
         self.0.remove(subject);
     }
 }
 
-/// What is told of a subject that nobody else works on.
+/// The condition of a subject that isn't contested.
 pub fn uncontested(subject: &Subject) -> Condition {
     if let Control::Unreadable(value) = &subject.control {
         let message = format!("The annotation {CONTROL} has the value {value:?} and is ignored: set it to \"true\" or \"false\".");

@@ -28,7 +28,7 @@ pub fn parse(text: &str) -> Option<f64> {
     Some(sign * seconds)
 }
 
-/// The same in whole seconds; none of one that is negative.
+/// The duration in whole seconds; none if it is negative.
 pub fn seconds(text: &str) -> Option<u64> {
     let seconds = parse(text).filter(|seconds| *seconds >= 0.0)?;
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it isn't negative, and a float's cast saturates")]

@@ -1,4 +1,4 @@
-//! Why a subject gets what it gets: the decisions of a plan, for programs. The form of this JSON is documented (docs/render.md).
+//! Explains a subject's plan: its decisions as JSON. The format is documented in docs/render.md.
 
 pub mod full;
 pub mod labels;
@@ -23,7 +23,7 @@ use crate::{
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// Everything that is told of a subject's plan.
+/// The complete explanation of a subject's plan.
 pub fn json(subject: &Subject, plan: &Plan) -> Value {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let decisions: Vec<Value> = plan.decisions.iter().map(|decided| decision(plan, decided)).collect();
@@ -46,7 +46,7 @@ fn plugins(asked: &[AskedPlugin]) -> Vec<Value> {
     asked.iter().map(|asked| json!({"name": asked.plugin, "digest": asked.digest})).collect()
 }
 
-/// The place of the candidate that the plan really uses: one that was chosen before may stay although another is better now.
+/// The index of the candidate that the plan uses: an earlier choice may stay although another candidate is better now.
 pub(crate) fn selected(plan: &Plan, inputs: &selection::Inputs) -> Option<usize> {
     let so = plan.status.conditions.iter().any(|condition| condition.type_ == "RuntimeSelected" && condition.status == Some(true));
     let runtime = plan.status.fields.get("runtime").filter(|_| so)?;
@@ -81,9 +81,9 @@ fn selected_one(plan: &Plan, inputs: &selection::Inputs, asked: &[AskedPlugin], 
     })
 }
 
-/// A whole number as one: 10 rather than 10.0.
+/// An integer without decimals: 10 rather than 10.0.
 pub(crate) fn number(score: f64) -> Value {
-    #[allow(clippy::cast_possible_truncation)] // It was looked at before.
+    #[allow(clippy::cast_possible_truncation)] // The next line checks the range.
     if score.fract() == 0.0 && score.abs() < 1e15 { json!(score as i64) } else { json!(score) }
 }
 
@@ -123,7 +123,7 @@ fn metadata(inputs: &propagation::Inputs, asked: &[AskedPlugin], answer: &Propag
     })
 }
 
-/// The conditions as the status would have them, without times.
+/// The conditions for the status, without times.
 pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
     let noun = subject.key.resource.noun();
     let applied = match &plan.not_ours {

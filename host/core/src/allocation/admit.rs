@@ -1,4 +1,5 @@
-//! Those that wait, the best first: a place that is free, one that is about to be, or that of somebody who is worth less.
+//! Admits waiting models, the best first: on memory that is free now, on memory that is about to be free, or on the memory of models that
+//! are worth less.
 
 use super::{
     Blocker, Entry, HYSTERESIS, Held, ObjectName, Phase, SleepReason, Stays, Waiting,
@@ -8,24 +9,24 @@ use super::{
 };
 use std::{cmp::Reverse, collections::BTreeMap};
 
-/// How many of those who take the memory are named.
+/// The maximum number of blockers that are listed.
 const MAX_BLOCKERS: usize = 3;
 
-/// How many of the nodes are named that the policies exclude.
+/// The maximum number of nodes excluded by policies that are listed.
 const MAX_EXCLUDED: usize = 3;
 
-/// A model that is asked for, with those that it needs and that have no place either: all are admitted together.
+/// A requested model and those of its dependencies that have no reservation either: all are admitted together.
 #[derive(Debug)]
 struct Unit {
     root: usize,
     score: f64,
-    /// The root, and all that it needs.
+    /// The root and all its transitive dependencies.
     needs: Vec<usize>,
-    /// The largest first.
+    /// The members without a reservation, the largest first.
     members: Vec<usize>,
 }
 
-/// Where the members of a unit come to, and who goes for them. It can be undone.
+/// The nodes chosen for the members of a unit, and the victims that must sleep for them. It can be undone.
 #[derive(Debug, Default)]
 struct Trial {
     places: Vec<(usize, usize)>,
@@ -34,11 +35,12 @@ struct Trial {
 
 impl Decision<'_> {
     pub(super) fn admit(&mut self) {
-        // What found no room, by the nodes that it may run on: nothing that needs as much finds any while nobody goes.
+        // The needs for which no capacity was found, by pool and tolerations: until another model goes to sleep, no model with the same or
+        // larger needs fits.
         let mut blocked: BTreeMap<(usize, &[String]), Vec<Amounts>> = BTreeMap::new();
         for unit in self.units() {
             let Unit { root, ref members, .. } = unit;
-            // One may have been put to sleep for a unit before.
+            // An earlier unit may have put a dependency to sleep.
             let is_leaving = |at: usize| self.phases[at].as_ref().is_some_and(|phase| *phase != Phase::Admitted);
             if unit.needs.iter().copied().any(is_leaving) {
                 self.wait_for_dependency(&unit);
@@ -62,7 +64,7 @@ impl Decision<'_> {
                 }
                 Some((trial, false)) => {
                     for &at in &trial.victims {
-                        // It was taken off already, so that the others of the unit see it.
+                        // `go` has already released its memory, so that the other members of the unit see it as free.
                         let held = self.model(at).held.clone().unwrap_or_default();
                         let phase = Phase::Draining(SleepReason::Evicted(ObjectName::new(self.key(root))));
                         self.step(at, Some(Held { phase, ..held }), root);
@@ -75,7 +77,7 @@ impl Decision<'_> {
                     }
                 }
                 None => {
-                    // Which nodes policies exclude for one says nothing about another.
+                    // The nodes that policies exclude for one model don't apply to another.
                     if let Some((nodes, needs)) =
                         alone.filter(|_| members.iter().all(|&at| self.excluded[at].is_empty() && !self.undecided[at]))
                     {
@@ -94,12 +96,12 @@ impl Decision<'_> {
         }
     }
 
-    /// What waits, in the order in which it is served.
+    /// The waiting units, in the order in which they are admitted.
     fn units(&mut self) -> Vec<Unit> {
         let asked: Vec<usize> = (0..self.models.len()).filter(|&at| self.phases[at].is_none() && self.is_asked_for(at)).collect();
         let mut units = Vec::new();
         for root in asked {
-            // Whom the policies exclude waits last.
+            // Models that the policies exclude come last.
             let score = self.scores[root].unwrap_or(f64::NEG_INFINITY);
             let needs = self.graph.with_needs(root);
             let needed: Vec<usize> = needs.iter().copied().filter(|&at| !self.model(at).external).collect();
@@ -116,21 +118,22 @@ impl Decision<'_> {
         units
     }
 
-    /// One that it needs is on its way out, and comes back afterwards.
+    /// Waits for a dependency that is on its way out and comes back afterwards.
     fn wait_for_dependency(&mut self, unit: &Unit) {
         let is_absent = |at: &usize| *at != unit.root && !self.model(*at).external && self.phases[*at] != Some(Phase::Admitted);
         let dependency = unit.needs.iter().copied().find(is_absent).map(|at| self.key(at).clone());
         self.entries[unit.root] = Some(Entry::Waiting(Waiting { dependency, ..Waiting::default() }));
     }
 
-    /// Room for all of a unit, and whether it is there now.
+    /// Finds capacity for the whole unit, and reports whether it is free now.
     fn find(&mut self, unit: &Unit) -> Option<(Trial, bool)> {
-        // Members may have got a place by a unit before.
+        // An earlier unit may have admitted some members.
         let members: Vec<usize> = unit.members.iter().copied().filter(|&at| self.phases[at].is_none()).collect();
         self.place(&members, None).map(|trial| (trial, true)).or_else(|| Some((self.place(&members, Some(unit))?, false)))
     }
 
-    /// Takes room for all, or for none. With a unit, the room need not be there yet, and others may go for it.
+    /// Reserves capacity for all members or for none. With a unit, the capacity need not be free yet, and other models may be put to sleep
+    /// for it.
     fn place(&mut self, members: &[usize], unit: Option<&Unit>) -> Option<Trial> {
         let mut trial = Trial::default();
         for &at in members {
@@ -156,7 +159,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Takes the room of one that goes, or gives it back.
+    /// Releases the capacity of a victim, or takes it again.
     fn go(&mut self, at: usize, goes: bool) {
         let Some(held) = &self.model(at).held else { return };
         let Some(node) = self.room.find(&held.node) else { return };
@@ -169,7 +172,7 @@ impl Decision<'_> {
         }
     }
 
-    /// Has the smallest set of others go that are worth less, on a node that the policies don't exclude.
+    /// Puts the smallest set of models that are worth less to sleep, on a node that the policies don't exclude.
     fn make_room(&mut self, at: usize, unit: &Unit, trial: &mut Trial) -> Option<usize> {
         let model = self.model(at);
         let mut found: BTreeMap<usize, Victims> = BTreeMap::new();
@@ -199,11 +202,11 @@ impl Decision<'_> {
     }
 
     fn is_worth_less(&self, victim: usize, unit: &Unit) -> bool {
-        // Nobody goes for one that the policies don't rank: if they fail, all stay where they are.
+        // No model goes to sleep for one without a score: if the policies fail, all models keep their reservations.
         unit.score.is_finite() && self.scores[victim].is_none_or(|score| score + HYSTERESIS < unit.score) && !unit.needs.contains(&victim)
     }
 
-    /// Why a model waits: on the node where it has its place once others have gone, or where most is free.
+    /// Why a model waits, seen from the node where it fits once others have stopped, or from the node with the most free memory.
     fn waiting(&self, at: usize, node: Option<usize>, unit: &Unit, is_coming: bool) -> Waiting {
         let model = self.model(at);
         let excluded = &self.excluded[at];

@@ -1,9 +1,9 @@
-//! What a pod takes of a node, and what a node has.
+//! The resources that a pod takes and a node offers.
 
 use serde::{Deserialize, Serialize};
 use std::ops::{Add, AddAssign, Sub, SubAssign};
 
-/// What of a node a model's pod needs. Signed, because a node may be overcommitted by others.
+/// The resources of a node that a model's pod needs. Signed, because other pods may overcommit a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Amounts {
@@ -18,20 +18,20 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// Whether this much is there.
+    /// Whether these amounts fit into the free ones.
     pub fn fit(self, free: Self) -> bool {
-        // A pod that needs nothing of something fits even where there is less than nothing of it.
+        // A pod that needs none of a resource fits even if the node is overcommitted on it.
         let fits = |need: i64, free: i64| need == 0 || need <= free;
         fits(self.memory, free.memory) && fits(self.cpu, free.cpu) && fits(self.gpus, free.gpus) && fits(self.pods, free.pods)
     }
 
-    /// The larger of each.
+    /// The larger of each resource.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         self.each(other, i64::max)
     }
 
-    /// The smaller of each.
+    /// The smaller of each resource.
     #[must_use]
     pub fn min(self, other: Self) -> Self {
         self.each(other, i64::min)

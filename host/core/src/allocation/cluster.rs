@@ -1,5 +1,5 @@
-//! What an allocation is about, put together: models with their places, their pods and what gateways have seen of them, and what other pods
-//! take of the nodes.
+//! Builds the inputs of an allocation: the models with their reservations, pods and gateway activity, and the nodes with what other pods
+//! request.
 
 use super::{
     Activity, Held, Model, Node, ObjectName, Phase,
@@ -12,42 +12,42 @@ use std::{
     sync::Arc,
 };
 
-/// How long a waking counts, in seconds.
+/// How long a wake is counted, in seconds.
 const HOUR: u64 = 3600;
 
-/// What the cluster has beside the models' own objects.
+/// The state of the cluster, except for the models' own objects.
 #[derive(Clone, Debug)]
 pub struct Cluster<'a> {
-    /// The nodes, as their objects say. What other pods take of them isn't there yet.
+    /// The nodes as their objects describe them, without the requests of other pods.
     pub nodes: &'a BTreeMap<String, Node>,
-    /// The pods that haven't ended, by their namespaces and names.
+    /// The pods that haven't ended, by namespace and name.
     pub pods: &'a BTreeMap<(String, String), PodUsage>,
-    /// What the gateways that live have seen.
+    /// The activity reported by each live gateway.
     pub gateways: Vec<&'a GatewayActivity>,
-    /// What is reserved, by the nodes.
+    /// The reservations, by node.
     pub places: BTreeMap<&'a str, &'a Reservations>,
-    /// What is remembered of models.
+    /// The stored history of each model.
     pub histories: &'a BTreeMap<ObjectKey, History>,
-    /// Of models that stop: the [`Held::since`] with which their objects were last written.
+    /// For each stopping model, the [`Held::since`] with which its objects were last written.
     pub settled: &'a BTreeMap<ObjectKey, u64>,
 }
 
-/// What is remembered of a model while it sleeps.
+/// The history of a model, retained while it sleeps.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
-    /// When the last request came, in seconds since 1970.
+    /// The time of the last request, in seconds since 1970.
     pub last_request: Option<u64>,
-    /// How long it took to start, in seconds; none if it has never been ready.
+    /// The duration of its last start, in seconds; none if it has never been ready.
     pub start_seconds: Option<f64>,
-    /// When it was admitted, in seconds since 1970: the latest.
+    /// The times when it was admitted, in seconds since 1970: the latest ones.
     pub wakes: Vec<u64>,
 }
 
 impl History {
-    /// The most wakings that are remembered.
+    /// The maximum number of wakes that are stored.
     const MAX_WAKES: usize = 60;
 
-    /// Notes that it is admitted.
+    /// Records that the model is admitted.
     pub fn note_wake(&mut self, now: u64) {
         self.wakes.retain(|wake| now.saturating_sub(*wake) < HOUR);
         self.wakes.push(now);
@@ -56,20 +56,20 @@ impl History {
     }
 }
 
-/// A model's own object, and its Deployment.
+/// The relevant state of a model's own object and its Deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelObject {
-    /// What its object says.
+    /// The model as its object describes it.
     pub model: Model,
-    /// The version of its object.
+    /// The resource version of its object.
     pub version: u64,
-    /// What keeps its object from being gone once it is deleted.
+    /// The finalizers of its object.
     pub finalizers: Vec<String>,
-    /// Whether it is being deleted.
+    /// Whether the object is being deleted.
     pub deleting: bool,
-    /// Whether there is a Deployment.
+    /// Whether the Deployment exists.
     pub has_deployment: bool,
-    /// Whether its Deployment, if there is one, has and wants no pod.
+    /// Whether the Deployment has no pods and requests none; true if it doesn't exist.
     pub scaled_to_zero: bool,
     /// The image of its container.
     pub image: String,
@@ -79,22 +79,22 @@ pub struct ModelObject {
     pub namespace_labels: Arc<BTreeMap<String, String>>,
 }
 
-/// A reservation that stands for nothing: the node, and the model's name.
+/// A reservation without a purpose: the node and the model's name.
 pub type Stray = (String, ObjectName);
 
-/// What an allocation takes.
+/// The inputs of an allocation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inputs {
-    /// The nodes, with what others take of them.
+    /// The nodes, with the requests of other pods.
     pub nodes: BTreeMap<String, Node>,
-    /// The models, with everything.
+    /// The models, with their reservations, pods and activity.
     pub models: BTreeMap<ObjectKey, Model>,
-    /// Reservations that are to be removed: their models are gone, or have another place.
+    /// Reservations to remove: the model is gone or has another reservation.
     pub strays: Vec<Stray>,
 }
 
 impl Cluster<'_> {
-    /// Puts it together with the models' objects.
+    /// Combines this state with the models' objects.
     pub fn inputs(&self, objects: &BTreeMap<ObjectKey, ModelObject>, now: u64) -> Inputs {
         let labels: HashMap<(&str, String), &ObjectKey> =
             objects.keys().map(|key| ((key.namespace.as_str(), label_value(&key.name).into_owned()), key)).collect();
@@ -124,7 +124,7 @@ impl Cluster<'_> {
         Inputs { nodes, models, strays }
     }
 
-    /// The place of each model that has one, and the reservations that are nobody's.
+    /// The reservation of each model, and the strays.
     fn choose_places(
         &self,
         objects: &BTreeMap<ObjectKey, ModelObject>,
@@ -140,8 +140,8 @@ impl Cluster<'_> {
                     continue;
                 };
                 let found = reservation.held(node);
-                // Two hosts that both took themselves for the leader may each have written one. Pods that run without their place count by
-                // themselves.
+                // Two hosts that both considered themselves the leader may each have written a reservation. The one with a running pod
+                // takes precedence. Pods on the other node are counted even without a reservation.
                 let rank = |held: &Held| (pods.get(key).is_some_and(|pods| pods.iter().any(|pod| pod.node == held.node)), held.since);
                 let stray = match places.get(key) {
                     Some(known) if rank(known) >= rank(&found) => found,
@@ -156,7 +156,7 @@ impl Cluster<'_> {
         (places, strays)
     }
 
-    /// What all gateways have seen, by the models.
+    /// The activity of all gateways, summed per model.
     fn seen(&self) -> HashMap<ObjectName, ModelActivity> {
         let mut seen: HashMap<ObjectName, ModelActivity> = HashMap::new();
         let earlier = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).min();
@@ -184,7 +184,7 @@ impl Cluster<'_> {
         let history = self.histories.get(key);
         let ready = pods.iter().filter(|pod| pod.ready_since.is_some()).min_by_key(|pod| pod.ready_since);
         let ready_since = ready.and_then(|pod| pod.ready_since);
-        // Of one that has restarted, it can't be told any more.
+        // The start time of a restarted pod is no longer known.
         #[allow(clippy::cast_precision_loss, reason = "seconds")]
         let start_seconds = ready.filter(|pod| !pod.restarted).and_then(|pod| Some(pod.ready_since?.saturating_sub(pod.created) as f64));
         let wakes = history.map_or(0, |history| history.wakes.iter().filter(|wake| now.saturating_sub(**wake) < HOUR).count());
@@ -197,7 +197,8 @@ impl Cluster<'_> {
             last_request: seen.last_request.max(history.and_then(|history| history.last_request)),
             ready_since,
             drained: held.is_some_and(|held| self.is_drained(key, held)),
-            // A plan from before may be on its way still, and would start a pod. Of what is deleted no Deployment may be left.
+            // A write of an older plan may still be in flight and would start a pod. For a model that is being deleted, the Deployment must
+            // be gone too.
             scaled_to_zero: object.scaled_to_zero
                 && held.is_none_or(is_settled)
                 && !(object.deleting && held.is_some() && object.has_deployment),
@@ -207,7 +208,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Whether each gateway that lives confirms that it routes nothing to a model any more, and has nothing in flight.
+    /// Whether each live gateway confirms that it no longer routes to a model and has no requests in flight.
     pub fn is_drained(&self, key: &ObjectKey, held: &Held) -> bool {
         let name = ObjectName::new(key);
         self.gateways
@@ -215,8 +216,8 @@ impl Cluster<'_> {
             .all(|gateway| gateway.models.get(&name).is_some_and(|model| model.drained == Some(held.since) && model.in_flight == 0))
     }
 
-    /// The places that were admitted for a model which has none itself: a host that ended between its writes has left them. They are
-    /// taken back before anything starts in them, so `is_known` says which models had their places before.
+    /// The reservations that were made for a root model which has none itself: a host ended between the two writes. They are removed before
+    /// any pod starts under them, except for those of models that had a reservation before (`is_known`).
     pub fn unfinished(&self, objects: &BTreeMap<ObjectKey, ModelObject>, is_known: impl Fn(&ObjectKey) -> bool) -> Vec<Stray> {
         let reserved: BTreeSet<&ObjectName> = self.places.values().flat_map(|reservations| reservations.keys()).collect();
         let busy: BTreeSet<(&str, &str)> = self
@@ -269,7 +270,7 @@ mod tests {
         PodUsage { node: node.to_owned(), amounts: amounts(memory), model, ..PodUsage::default() }
     }
 
-    /// A cluster that has its parts.
+    /// Owns the parts that a `Cluster` borrows.
     #[derive(Default)]
     struct Parts {
         pods: BTreeMap<(String, String), PodUsage>,

@@ -1,4 +1,4 @@
-//! The decision itself: first what becomes of those that have a place, then those that wait, the best first.
+//! The decision itself: first for the models with a reservation, then for those that wait, the best first.
 
 use super::{
     Activity, Entry, Features, Held, Ledger, Model, Node, NodeScorer, Phase, Refusal, Scorer, SleepReason, Stays, Step,
@@ -10,34 +10,34 @@ use super::{
 use crate::key::ObjectKey;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How soon to look again while a model waits: what it is worth grows with its age, and others get idle.
+/// How soon to recheck while a model waits: its score grows with its age, and other models become idle.
 const RECHECK: u64 = 30;
 
-/// A decision in the making. Models and nodes are known by their positions.
+/// A decision in progress. Models and nodes are identified by their indices.
 pub(super) struct Decision<'a> {
     pub(super) models: Vec<(&'a ObjectKey, &'a Model)>,
     pub(super) graph: Graph,
     pub(super) room: Room<'a>,
     pub(super) now: u64,
-    /// How far each model with a place is, after the steps.
+    /// The phase of each model with a reservation, after the steps.
     pub(super) phases: Vec<Option<Phase>>,
-    /// Which are asked for, or needed by one that is.
+    /// Whether each model is requested, or a dependency of a requested one.
     pub(super) wanted: Vec<bool>,
     pub(super) scores: Vec<Option<f64>>,
-    /// Says which node suits a model.
+    /// Scores the nodes for a model.
     pub(super) choose: &'a mut NodeScorer<'a>,
-    /// The nodes that are excluded for each, of those that were asked about.
+    /// The nodes that the policies exclude for each model, as far as they were queried.
     pub(super) excluded: Vec<BTreeSet<usize>>,
-    /// Which ones got no answer about their nodes.
+    /// Whether the policies have not yet scored the nodes for a model.
     pub(super) undecided: Vec<bool>,
     pub(super) entries: Vec<Option<Entry>>,
     pub(super) steps: Vec<Step>,
-    /// Those that are to move and that others with a place depend on.
+    /// Models that must move and have dependants with a reservation.
     moving: Vec<usize>,
     next: Option<u64>,
 }
 
-/// Decides who has a place, and where.
+/// Decides which models get a reservation, and on which node.
 pub fn allocate(
     nodes: &BTreeMap<String, Node>,
     models: &BTreeMap<ObjectKey, Model>,
@@ -80,20 +80,20 @@ impl<'a> Decision<'a> {
         self.models[at].0
     }
 
-    /// Looks again at a time, unless it is over.
+    /// Schedules a recheck at a time, unless it is past.
     pub(super) fn recheck_at(&mut self, at: u64) {
         if at > self.now {
             self.next = Some(self.next.map_or(at, |next| next.min(at)));
         }
     }
 
-    /// Notes what is to be written about a model's place.
+    /// Records a step that changes a model's reservation.
     pub(super) fn step(&mut self, at: usize, held: Option<Held>, with: usize) {
         self.phases[at] = held.as_ref().map(|held| held.phase.clone());
         self.steps.push(Step { model: self.key(at).clone(), held, with: self.key(with).clone() });
     }
 
-    /// Puts a model with a place to sleep.
+    /// Starts to drain a model that has a reservation.
     pub(super) fn drain(&mut self, at: usize, reason: SleepReason, with: usize) {
         let Some(held) = &self.model(at).held else { return };
         if let Some(node) = self.room.find(&held.node) {
@@ -102,7 +102,7 @@ impl<'a> Decision<'a> {
         self.step(at, Some(Held { phase: Phase::Draining(reason), ..held.clone() }), with);
     }
 
-    /// Those that can't be run as they are. What runs already stays.
+    /// Refuses the models that can't run as they are. Models with a reservation keep it.
     fn refuse(&mut self) {
         for at in 0..self.models.len() {
             let model = self.model(at);
@@ -114,7 +114,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether somebody asks for a model itself.
+    /// Whether a model itself is requested, not only as a dependency.
     pub(super) fn is_asked_for(&self, at: usize) -> bool {
         let model = self.model(at);
         let Model { external, off, activity, .. } = model;
@@ -122,15 +122,15 @@ impl<'a> Decision<'a> {
             return false;
         }
         let recently = activity.last_request.is_some_and(|last| self.now.saturating_sub(last) < model.cooldown);
-        // One that has never run is started, so that whoever creates it sees whether it works. One that no gateway has ever seen may be asked
-        // for all the time: when its node goes, it comes to another.
+        // A model that has never run is started, so that its creator sees whether it works. A model that no gateway has ever seen may get
+        // requests all the time: if its node disappears, it gets another.
         activity.waiting > 0 || activity.in_flight > 0 || recently || !activity.ran || activity.last_request.is_none()
     }
 
     fn note_wanted(&mut self) {
         for at in (0..self.models.len()).filter(|&at| self.is_asked_for(at)).collect::<Vec<_>>() {
             let needed = self.graph.with_needs(at);
-            // Without all of them it can't run, and the others are of no use to it.
+            // Without all its dependencies the model can't run, so it has no use for the others.
             if needed.iter().any(|&needed| matches!(self.entries[needed], Some(Entry::Refused(_)))) {
                 continue;
             }
@@ -140,12 +140,12 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether one that depends on a model has a place still, or is to get one.
+    /// Whether a dependant of a model still has a reservation or is to get one.
     fn is_needed(&self, at: usize) -> bool {
         self.graph.needed_by[at].iter().any(|&dependant| self.wanted[dependant] || self.phases[dependant].is_some())
     }
 
-    /// Why a model with a place keeps it, whoever else asks for it; none if it may go.
+    /// Why a model keeps its reservation even if others need the memory; none if it may be put to sleep.
     pub(super) fn stays(&self, at: usize) -> Option<Stays> {
         if self.phases[at] != Some(Phase::Admitted) {
             return Some(Stays::Leaving);
@@ -164,7 +164,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// What becomes of those that have a place.
+    /// Advances the models that have a reservation.
     fn move_on(&mut self) {
         for at in 0..self.models.len() {
             let model = self.model(at);
@@ -175,7 +175,7 @@ impl<'a> Decision<'a> {
             let next = |phase: Phase| Some(Held { phase, ..held.clone() });
             let node = self.room.find(&held.node);
             match (&held.phase, node) {
-                // No request can be in flight where there is no node.
+                // Without a node, no request can be in flight.
                 (Phase::Admitted | Phase::Draining(_), None) => self.step(at, next(Phase::Stopping), at),
                 (Phase::Admitted, Some(node)) => self.keep(at, held, node),
                 (Phase::Draining(reason), Some(node)) if self.comes_back(at, reason) => {
@@ -201,18 +201,18 @@ impl<'a> Decision<'a> {
         self.move_with_dependants();
     }
 
-    /// Whether one that depends on a model has a place to stay.
+    /// Whether a model has an admitted dependant.
     fn has_dependant(&self, at: usize) -> bool {
         self.graph.needed_by[at].iter().any(|&other| self.phases[other] == Some(Phase::Admitted))
     }
 
-    /// Puts those to sleep that are to move, with all that depend on them: alone, each would come back for their sake. Those that are asked for
-    /// come back together.
+    /// Puts the models that must move to sleep with all their dependants: otherwise a dependant would keep its dependency where it is.
+    /// Those that are requested are admitted again together.
     fn move_with_dependants(&mut self) {
         for at in std::mem::take(&mut self.moving) {
             let models: Vec<usize> =
                 self.graph.with_dependants(at).into_iter().filter(|&at| self.phases[at] == Some(Phase::Admitted)).collect();
-            // What is written of one of them now comes first.
+            // A step that is already recorded for one of them comes first.
             let is_written = |at: usize| self.steps.iter().any(|step| step.model == *self.key(at));
             if self.phases[at] != Some(Phase::Admitted) || models.iter().any(|&at| is_written(at)) {
                 continue;
@@ -223,7 +223,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Whether one that is on its way out stays nevertheless: somebody asks for it again, or one that depends on it has a place to stay.
+    /// Whether a draining model is admitted again: it is requested again, or has an admitted dependant.
     fn comes_back(&self, at: usize, reason: &SleepReason) -> bool {
         match reason {
             SleepReason::Off => false,
@@ -232,12 +232,12 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Gives a place to one that runs without: what was written of it is lost.
+    /// Restores the reservation of a model that runs without one, because the record was lost.
     fn recover(&mut self, at: usize) {
         let model = self.model(at);
         let Some((name, amounts)) = model.pods.first().filter(|_| !model.external && !model.activity.scaled_to_zero) else { return };
         let Some(node) = self.room.find(name) else { return };
-        // If it needs more by now, that is looked for as for any other.
+        // If the model now needs more, the reservation grows later, as for any other model.
         let held = Held { node: name.clone(), amounts: *amounts, ..Held::default() };
         self.room.later[node] -= held.amounts;
         self.room.placed[node].push(at);
@@ -245,10 +245,10 @@ impl<'a> Decision<'a> {
         self.step(at, Some(held), at);
     }
 
-    /// Looks whether an admitted model keeps its place.
+    /// Decides whether an admitted model keeps its reservation.
     fn keep(&mut self, at: usize, held: &Held, node: usize) {
         let model = self.model(at);
-        // Without what it depends on it can't serve, and that one waits for it to go first.
+        // It can't serve without its dependency, and the dependency stops only after its dependants.
         if model.off || model.external || matches!(self.graph.refused[at], Some(Refusal::DependencyOff(_))) {
             return self.drain(at, SleepReason::Off, at);
         }
@@ -260,7 +260,7 @@ impl<'a> Decision<'a> {
             self.room.take(node, more, true);
             return self.step(at, Some(Held { amounts: target, ..held.clone() }), at);
         }
-        // It moves only to where there is room: whoever edits a spec doesn't mean to lose what runs.
+        // It moves only if another node has the capacity: a change of its spec must not stop a running model for nothing.
         if (!is_here || grows) && self.best_node(at, true).is_some_and(|elsewhere| elsewhere != node) {
             if self.has_dependant(at) {
                 return self.moving.push(at);
@@ -277,14 +277,14 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// What is to be reserved for an admitted model: what it needs, and no less than its pod takes until another one is in its place. Without a
-    /// pod it may get one yet of what it needed before.
+    /// The amounts to reserve for an admitted model: its needs, and at least what its pod takes until another pod replaces it. While it has
+    /// no pod, a pod with its previous needs may still appear, so the reservation doesn't shrink.
     fn target(&self, held: &Held, node: usize, model: &Model) -> Amounts {
         let pods = self.room.pods(node, model);
         model.needs.max(if pods == Amounts::default() { held.amounts } else { pods })
     }
 
-    /// Has those scored that wait and those that may go.
+    /// Scores the waiting models and those that may be put to sleep.
     fn score(&mut self, score: &mut Scorer<'_>) {
         let waits = |at: &usize| self.phases[*at].is_none() && self.is_asked_for(*at);
         if !(0..self.models.len()).any(|at| waits(&at)) {
@@ -324,7 +324,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Puts some to sleep where more is set aside than there is: the node has shrunk, or others' pods have come.
+    /// Puts models to sleep on nodes that are overcommitted: the node has shrunk, or other pods have arrived.
     fn relieve_nodes(&mut self) {
         for node in 0..self.room.nodes.len() {
             let later = self.room.later[node];
@@ -340,11 +340,11 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Those of a node that may go, each with those that depend on it.
+    /// The models on a node that may be put to sleep, each with its dependants.
     pub(super) fn candidates(&self, node: usize, may_go: impl Fn(usize) -> bool) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for &at in &self.room.placed[node] {
-            // Most have no dependants, and in a full pool all of them are looked at for each that waits.
+            // A shortcut for the common case: in a full pool, every model is checked for each waiting one.
             if self.graph.needed_by[at].is_empty() {
                 if self.stays(at).is_none() && may_go(at) {
                     let frees = self.model(at).held.as_ref().map(|held| held.amounts).unwrap_or_default();
@@ -397,7 +397,7 @@ impl<'a> Decision<'a> {
         }
     }
 
-    /// Refuses a model for the sake of one that it needs.
+    /// Refuses a model because of a dependency.
     pub(super) fn refuse_for(&mut self, at: usize, needed: usize) {
         let path = [at, needed].map(|at| self.model(at).name.clone()).to_vec();
         self.entries[at] = Some(Entry::Refused(Refusal::DependencyOff(path)));

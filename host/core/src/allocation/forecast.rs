@@ -1,13 +1,14 @@
-//! What comes of allocations when everything that is written takes its effect: who has a place in the end, for files that describe a cluster.
+//! The final outcome of allocations once every step has taken effect, for files that describe a cluster.
 
 use super::{Entry, Held, Ledger, Model, Node, NodeScorer, Phase, Scorer, allocate};
 use crate::key::ObjectKey;
 use std::collections::BTreeMap;
 
-/// How often one is made at most. Each step of the longest chain of dependencies takes one, and each model that sleeps for another three.
+/// The maximum number of rounds. Each step of the longest chain of dependencies takes one, and each model that sleeps for another takes
+/// three.
 const MAX_ROUNDS: usize = 1_000;
 
-/// The entries in the end: pods start and end at once, and gateways have nothing in flight.
+/// The final entries, assuming that pods start and stop at once and that gateways have no requests in flight.
 pub fn forecast(
     nodes: &BTreeMap<String, Node>,
     models: &BTreeMap<ObjectKey, Model>,

@@ -1,21 +1,21 @@
-//! Who depends on whom.
+//! The dependencies between models.
 
 use super::{Model, Refusal};
 use crate::key::ObjectKey;
 use std::collections::{BTreeMap, HashMap};
 
-/// The dependencies of all models, by their positions.
+/// The dependencies of all models, by index.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
-    /// Those that each needs.
+    /// The dependencies of each model.
     pub(super) needs: Vec<Vec<usize>>,
-    /// Those that need each.
+    /// The dependants of each model.
     pub(super) needed_by: Vec<Vec<usize>>,
-    /// Why one can't be run, whatever nodes there are.
+    /// Why a model can't run, regardless of the nodes.
     pub(super) refused: Vec<Option<Refusal>>,
 }
 
-/// How far a model was followed.
+/// The state of a model during the traversal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mark {
     New,
@@ -54,13 +54,13 @@ impl Graph {
         graph
     }
 
-    /// Finds out why a model can't be run because of what it needs. Without recursion: a chain may be as long as a tenant likes.
+    /// Determines whether a model can't run because of its dependencies. Not recursive, because a tenant can create a chain of any length.
     fn follow(&mut self, from: usize, models: &[(&ObjectKey, &Model)], unknown: &BTreeMap<usize, &str>, marks: &mut [Mark]) {
         if marks[from] != Mark::New {
             return;
         }
         let name = |at: usize| models[at].1.name.clone();
-        // The path to where we are, each with the number of its dependencies that were followed.
+        // The path to the current model; for each one, the number of dependencies already followed.
         let mut path: Vec<(usize, usize)> = vec![(from, 0)];
         marks[from] = Mark::Open;
         while let Some(&mut (at, ref mut next)) = path.last_mut() {
@@ -94,7 +94,7 @@ impl Graph {
         }
     }
 
-    /// Why a model can't be run for the sake of one that it needs.
+    /// Why a model can't run because of this dependency.
     fn passed_on(&self, at: usize, needed: usize, models: &[(&ObjectKey, &Model)]) -> Option<Refusal> {
         let with = |path: &[String]| [&[models[at].1.name.clone()], path].concat();
         match &self.refused[needed] {
@@ -106,18 +106,18 @@ impl Graph {
         }
     }
 
-    /// A model and all that it needs, itself last.
+    /// A model and all its transitive dependencies, the model last.
     pub(super) fn with_needs(&self, at: usize) -> Vec<usize> {
         closure(at, &self.needs)
     }
 
-    /// A model and all that need it, itself last.
+    /// A model and all its transitive dependants, the model last.
     pub(super) fn with_dependants(&self, at: usize) -> Vec<usize> {
         closure(at, &self.needed_by)
     }
 }
 
-/// All that a model leads to, the furthest first and each once.
+/// All models reachable from one, the furthest first, each once.
 fn closure(from: usize, edges: &[Vec<usize>]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut path = vec![(from, 0)];
@@ -135,7 +135,7 @@ fn closure(from: usize, edges: &[Vec<usize>]) -> Vec<usize> {
     found
 }
 
-/// Of the models with one name the oldest has it. A name is asked for in a request, whatever namespace its model is in.
+/// If several models have the same name, the oldest one owns it. Requests specify only this name, so it must be unique across namespaces.
 fn name_conflicts(models: &[(&ObjectKey, &Model)]) -> Vec<Option<Refusal>> {
     let mut oldest: HashMap<&str, usize> = HashMap::new();
     let age = |at: usize| (models[at].1.created, models[at].0);

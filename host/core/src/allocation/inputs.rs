@@ -1,4 +1,4 @@
-//! Nodes, pods and models as an allocation takes them, read from the objects.
+//! Parses nodes, pods and models into the inputs of an allocation.
 
 use super::{Closed, Model, Node, amounts::Amounts};
 use crate::{
@@ -13,45 +13,45 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The annotation of a node that limits what models may take of its memory: a quantity.
+/// The annotation of a node that limits the memory for models: a quantity.
 pub const MEMORY_BUDGET: &str = "pointsman.dev/memory-budget";
 
-/// The annotation of a model that says how important it is: a number; more is more important.
+/// The annotation of a model with its priority: a number; higher is more important.
 pub const PRIORITY: &str = "pointsman.dev/priority";
 
-/// The annotation of a model that says how long it stays awake at least: a duration.
+/// The annotation of a model with the minimum time that it stays awake: a duration.
 pub const RESIDENCY: &str = "pointsman.dev/minimum-residency";
 
-/// How long a model stays awake at least unless its annotation says otherwise, in seconds: loading it has cost minutes of a GPU.
+/// The default minimum time that a model stays awake, in seconds: loading it has taken minutes of GPU time.
 pub const DEFAULT_RESIDENCY: u64 = 300;
 
-/// How long after the last request a model is put to sleep unless it says otherwise, in seconds: the default of the CRD.
+/// The default time without requests after which a model goes to sleep, in seconds: the default of the CRD.
 const DEFAULT_COOLDOWN: u64 = 600;
 
-/// The label of what a model consists of; its value is `true`. Upstream's controller sets it as well.
+/// The label of a model's objects; its value is `true`. Upstream's controller sets it too.
 pub const MANAGED: &str = "inference.eh-ops.io/managed";
 
-/// The label with the name by which clients ask for a model. Upstream's controller sets it as well.
+/// The label with the name that clients use for a model. Upstream's controller sets it too.
 pub const MODEL: &str = "inference.eh-ops.io/model";
 
-/// What a model's pods are, by the label of their component. Upstream's controller sets it as well.
+/// The component label's value on a model's pods. Upstream's controller sets it too.
 pub const SERVER: &str = "inference-server";
 
-/// The resource that GPUs are, and the key of the taint that keeps other pods from their nodes.
+/// The resource name of GPUs, and the key of the taint that keeps other pods off GPU nodes.
 pub const GPU: &str = "nvidia.com/gpu";
 
-/// The conditions that keep pods away have taints as well, and so has a cordoned node.
+/// The prefix of the taints that Kubernetes sets for node conditions and for cordoned nodes.
 const NODE_TAINTS: &str = "node.kubernetes.io/";
 
-/// A quantity in whole parts of a unit, rounded up; nothing if it is none.
+/// A quantity in whole units, rounded up; 0 if it is invalid.
 fn rounded(value: &str, unit: i128) -> i64 {
     quantity::rounded_up(value, unit).unwrap_or_default()
 }
 
-/// Amounts by the names of resources.
+/// Amounts by resource name.
 type Resources = BTreeMap<String, Text>;
 
-/// A quantity, which clients may write as a number.
+/// A quantity, which clients may also write as a number.
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Text {
@@ -71,7 +71,7 @@ struct Metadata {
 }
 
 impl Amounts {
-    /// Each by the first of the lists that has it.
+    /// Takes each resource from the first list that has it.
     fn from_resources(lists: &[&Resources]) -> Self {
         let amount = |name: &str, unit: i128| match lists.iter().find_map(|list| list.get(name)) {
             Some(Text::Word(word)) => rounded(word, unit),
@@ -83,7 +83,7 @@ impl Amounts {
 }
 
 impl Node {
-    /// Reads a node, with what is wrong with its annotation. What other pods request of it isn't known here.
+    /// Parses a node, and reports an invalid annotation. The requests of other pods are added elsewhere.
     pub fn from_object(text: &str) -> (String, Self, Option<String>) {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -145,30 +145,30 @@ impl Node {
     }
 }
 
-/// A pod, as far as it matters here.
+/// The fields of a pod that matter for an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodUsage {
-    /// Its node; empty while it has none.
+    /// Its node; empty while it isn't scheduled.
     pub node: String,
-    /// What it requests.
+    /// Its requests.
     pub amounts: Amounts,
-    /// The namespace and the label of the model that it belongs to, if it says that it belongs to one.
+    /// The namespace and label of its model, if its labels name one.
     pub model: Option<(String, String)>,
-    /// When it was made, in seconds since 1970.
+    /// The time of its creation, in seconds since 1970.
     pub created: u64,
-    /// Since when it has been ready, if it is.
+    /// The time since when it has been ready, if it is.
     pub ready_since: Option<u64>,
-    /// Whether one of its containers has ended before.
+    /// Whether one of its containers has restarted.
     pub restarted: bool,
 }
 
-/// A time, as Kubernetes writes it, in seconds since 1970.
+/// Parses a Kubernetes timestamp into seconds since 1970.
 pub fn seconds(time: &str) -> Option<u64> {
     time.parse::<Timestamp>().ok().and_then(|time| u64::try_from(time.as_second()).ok())
 }
 
 impl PodUsage {
-    /// Reads a pod. One that has ended takes nothing any more.
+    /// Parses a pod. None if it has ended and takes no resources.
     pub fn from_object(text: &str) -> Option<Self> {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -221,13 +221,13 @@ impl PodUsage {
         if matches!(&*status.phase, "Succeeded" | "Failed") {
             return None;
         }
-        // The API server takes a limit for a request that isn't given; a planned pod has not been there yet.
+        // As in the API server, a limit is the default for the request; a planned pod hasn't passed through the API server yet.
         let requests = |container: &Container| {
             let Requirements { requests, limits } = &container.resources;
             Amounts::from_resources(&[requests, limits])
         };
         let mut running = spec.containers.iter().map(requests).fold(Amounts::default(), |sum, container| sum + container);
-        // Sidecars go on running; the others of the init containers run one after the other, beside the sidecars that were started before.
+        // Sidecars keep running. The other init containers run one after the other, next to the sidecars that started before them.
         let (mut sidecars, mut starting) = (Amounts::default(), Amounts::default());
         for container in &spec.init_containers {
             if container.restart_policy == "Always" {
@@ -238,13 +238,13 @@ impl PodUsage {
             }
         }
         running = (running + sidecars).max(starting);
-        // What is requested for the whole pod replaces the sum of its containers'.
+        // Requests of the whole pod replace the sum of its containers' requests.
         let whole = Amounts::from_resources(&[&spec.resources.requests]);
         running.memory = if whole.memory > 0 { whole.memory } else { running.memory };
         running.cpu = if whole.cpu > 0 { whole.cpu } else { running.cpu };
         let amounts = Amounts { pods: 1, ..running + Amounts::from_resources(&[&spec.overhead]) };
         let has = |key: &str, value: &str| metadata.labels.get(key).is_some_and(|label| label == value);
-        // Pods of an adopted model are as upstream's controller has made them.
+        // The pods of an adopted model are as upstream's controller created them.
         let is_model = has(SUBJECT_KIND, INFERENCE_MODEL.kind) || has(MANAGED, "true") && has(APP_COMPONENT, SERVER);
         let model = metadata.labels.get(APP_NAME).filter(|_| is_model).map(|label| (metadata.namespace, label.clone()));
         let is_ready = |condition: &&Condition| condition.r#type == "Ready" && condition.status == "True";
@@ -262,7 +262,7 @@ impl PodUsage {
 }
 
 impl Model {
-    /// Reads what a model's object says, and what of it can't be read. Its place, its pods and what was seen of it aren't there.
+    /// Parses a model's object, and returns its invalid fields. The model's reservation, pods and activity are added elsewhere.
     pub fn from_content(content: &Value, created: u64) -> (Self, Vec<String>) {
         let mut problems = Vec::new();
         let spec = &content["spec"];

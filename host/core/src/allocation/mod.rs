@@ -1,4 +1,4 @@
-//! Which of the models that compete for memory have a place on a node: a pure function from what is known of nodes, pods and models to a
+//! Decides which of the models that compete for memory get a reservation on a node: a pure function from nodes, pods and models to a
 //! ledger. A plan reads the entry of its own model.
 
 mod admit;
@@ -28,36 +28,36 @@ pub use decide::allocate;
 pub use forecast::forecast;
 pub use words::{memory_text, time_text};
 
-/// A waiting model takes the place of an idle one only if its score is higher by this much: otherwise two models of nearly equal worth would
-/// take turns.
+/// A waiting model displaces an idle one only if its score is higher by this much: otherwise two models with nearly equal scores would take
+/// turns.
 pub const HYSTERESIS: f64 = 0.05;
 
 /// A node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
-    /// Its labels, by which pools are selected.
+    /// Its labels, which select the pools it belongs to.
     pub labels: BTreeMap<String, String>,
-    /// What its pods may request in all.
+    /// The total that pods may request.
     pub allocatable: Amounts,
-    /// The memory that its administrator gives to models. None: what other pods leave.
+    /// The memory that the administrator reserves for models. None: all that other pods leave.
     pub memory_budget: Option<i64>,
-    /// What pods request that aren't models'.
+    /// The total requests of pods that aren't models'.
     pub others: Amounts,
-    /// Why it takes no new pods, if it doesn't.
+    /// Why it accepts no new pods, if it doesn't.
     pub closed: Option<Closed>,
     /// The keys of the taints that keep pods away.
     pub taints: Vec<String>,
 }
 
 impl Node {
-    /// What models may take in all.
+    /// The total that models may take.
     fn capacity(&self) -> Amounts {
         let left = self.allocatable - self.others;
         Amounts { memory: self.memory_budget.map_or(left.memory, |budget| budget.min(left.memory)), ..left }
     }
 }
 
-/// Why a node takes no new pods.
+/// Why a node accepts no new pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Closed {
     /// It isn't ready.
@@ -69,7 +69,7 @@ pub enum Closed {
 /// A model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Model {
-    /// The name by which clients and other models ask for it.
+    /// The name that clients and other models use.
     pub name: String,
     /// The labels of the nodes that it may run on.
     pub selector: BTreeMap<String, String>,
@@ -79,67 +79,67 @@ pub struct Model {
     pub tolerations: Vec<String>,
     /// The names of the models that must be ready before it starts.
     pub dependencies: Vec<String>,
-    /// Whether its pod is ours to make. One that isn't is only routed to.
+    /// Whether another party runs its pod. Such a model is only routed to.
     pub external: bool,
-    /// Whether it is to sleep for good.
+    /// Whether its spec puts it to sleep permanently.
     pub off: bool,
-    /// In seconds.
+    /// The time without requests after which it goes to sleep, in seconds.
     pub cooldown: u64,
-    /// How long it stays awake at least, in seconds.
+    /// The minimum time that it stays awake, in seconds.
     pub residency: u64,
-    /// As its annotation says; more is more important.
+    /// The priority from its annotation; higher is more important.
     pub priority: f64,
-    /// In seconds since 1970.
+    /// The time of its creation, in seconds since 1970.
     pub created: u64,
-    /// Its place, if it has one.
+    /// Its reservation, if it has one.
     pub held: Option<Held>,
-    /// Its pods, whatever they are at, by their nodes.
+    /// Its pods in any state, by node.
     pub pods: Vec<(String, Amounts)>,
-    /// What was seen of it.
+    /// Its observed activity.
     pub activity: Activity,
 }
 
-/// A place on a node.
+/// A reservation on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Held {
     /// The node's name.
     pub node: String,
-    /// What is set aside.
+    /// The reserved amounts.
     pub amounts: Amounts,
-    /// How far it is.
+    /// The phase of the model.
     pub phase: Phase,
-    /// Since when, in milliseconds since 1970, as it is written. An allocation leaves it as it is.
+    /// The time of the last change of phase, in milliseconds since 1970, set when it is written. An allocation doesn't change it.
     pub since: u64,
 }
 
-/// How far a model with a place is.
+/// The phase of a model with a reservation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Phase {
-    /// It runs there, or starts.
+    /// It runs, or starts.
     #[default]
     Admitted,
-    /// It is to sleep: gateways route nothing new to it, and requests in flight are answered.
+    /// It is going to sleep: gateways route no new requests to it, and requests in flight are completed.
     Draining(SleepReason),
-    /// No request is in flight any more: its pod goes.
+    /// No request is in flight any more: its pod is being removed.
     Stopping,
 }
 
 /// Why a model goes to sleep.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum SleepReason {
-    /// Nobody has asked for it during its cooldown period.
+    /// No requests came during its cooldown period.
     Idle,
-    /// Another one needs its memory.
+    /// Another model needs its memory.
     Evicted(ObjectName),
-    /// Its spec says that it sleeps, or that of a model that it depends on.
+    /// Its spec, or that of a dependency, puts it to sleep.
     Off,
-    /// It no longer fits where it is: its node, its selector or its needs are others.
+    /// It no longer fits its node, because the node, its selector or its needs changed.
     Misplaced,
-    /// Its node has less memory than is set aside there.
+    /// Its node has less memory than is reserved.
     Overcommitted,
 }
 
-/// A model as it is stored and shown: NAMESPACE/NAME.
+/// The name of a model as stored and displayed: NAMESPACE/NAME.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectName(pub String);
 
@@ -156,228 +156,228 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// What was seen of a model. Times are in seconds since 1970.
+/// The observed activity of a model. Times are in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Activity {
-    /// Requests that are being answered.
+    /// Requests in flight.
     pub in_flight: u64,
-    /// Requests that wait for it to wake.
+    /// Requests that wait for the model to wake.
     pub waiting: u64,
-    /// Since when the oldest of them waits.
+    /// Since when the oldest of these has waited.
     pub waiting_since: Option<u64>,
-    /// Over the last minute.
+    /// The average over the last minute.
     pub requests_per_second: Option<f64>,
-    /// When the last request came.
+    /// The time of the last request.
     pub last_request: Option<u64>,
     /// Since when it has been ready; none if it isn't.
     pub ready_since: Option<u64>,
-    /// Whether all gateways confirm that they route nothing to it, and that nothing is in flight.
+    /// Whether all gateways confirm that they no longer route to it and have no requests in flight.
     pub drained: bool,
-    /// Whether its Deployment wants no pod.
+    /// Whether its Deployment requests no pods.
     pub scaled_to_zero: bool,
-    /// How often it was woken during the last hour.
+    /// The number of wakes during the last hour.
     pub wakes: u32,
-    /// How long it took to start, in seconds.
+    /// The duration of its last start, in seconds.
     pub start_seconds: Option<f64>,
     /// Whether it has ever been ready.
     pub ran: bool,
 }
 
 impl Activity {
-    /// Whether a gateway has seen a request for it since it was ready. If not, its traffic may bypass all of them.
+    /// Whether a gateway has seen a request since the model became ready. If not, its traffic may bypass all gateways.
     fn is_seen(&self) -> bool {
         self.ready_since.zip(self.last_request).is_some_and(|(ready, last)| last >= ready) || self.in_flight > 0
     }
 
-    /// For how long nobody has asked for it.
+    /// How long it has had no requests.
     pub fn idle(&self, now: u64) -> u64 {
         let since = self.last_request.max(self.ready_since).unwrap_or(now);
         now.saturating_sub(since)
     }
 }
 
-/// What is put to the policies about a model: a row. Units are in the names.
+/// The row of features that policies get for a model. The names contain the units.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Features {
-    /// As its annotation says; 0 by default.
+    /// The priority from its annotation; 0 by default.
     pub priority: f64,
     /// What its pod needs.
     pub memory_bytes: f64,
-    /// Since the last request; NaN if it sleeps.
+    /// The time since the last request; NaN if it sleeps.
     pub idle_seconds: f64,
     /// Requests that wait for it.
     pub waiting_requests: f64,
-    /// How often it was woken during the last hour.
+    /// The number of wakes during the last hour.
     pub wakes_per_hour: f64,
-    /// How long it takes to start; NaN if that was never seen.
+    /// The duration of its last start; NaN if unknown.
     pub load_seconds: f64,
-    /// Models that are awake or wait, and depend on it.
+    /// The number of dependants that have a reservation or wait for one.
     pub dependants: f64,
-    /// Which share of the pool's memory is taken, from 0 to 1.
+    /// The share of the pool's memory that is in use, from 0 to 1.
     pub pool_pressure: f64,
-    /// Since when it waits, or since when it has been ready.
+    /// How long it has waited, or how long it has been ready.
     pub age_seconds: f64,
-    /// Over the last minute; NaN if no gateway has counted.
+    /// The average over the last minute; NaN if no gateway has reported one.
     pub requests_per_second: f64,
-    /// 1 if it has a place, else 0.
+    /// 1 if it has a reservation, otherwise 0.
     pub resident: f64,
 }
 
-/// Scores models: a row each, and more is more worth having in memory. None excludes.
+/// Scores models, one row each: a higher score means that it is worth more in memory. None excludes the model.
 pub type Scorer<'s> = dyn FnMut(&[(&ObjectKey, Features)]) -> Vec<Option<f64>> + 's;
 
-/// The nodes that a model may get: the policies say which suits it best.
-#[allow(missing_debug_implementations)] // A function has none.
+/// The candidate nodes for a model, for the policies to score.
+#[allow(missing_debug_implementations)] // A function has no Debug.
 pub struct Choice<'c> {
     /// The model.
     pub model: &'c ObjectKey,
     /// The nodes, by name.
     pub nodes: &'c [&'c str],
-    /// What models have of a node: their places, their pods, and what has been decided just now.
+    /// The amounts that models take on a node: reservations, pods and the decisions made so far.
     pub taken: &'c dyn Fn(&str) -> Amounts,
 }
 
-/// Says which nodes suit a model.
+/// Scores nodes for a model.
 pub type NodeScorer<'s> = dyn FnMut(&Choice<'_>) -> NodeAnswer + 's;
 
-/// Which nodes suit a model.
+/// The scores of the nodes for a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NodeAnswer {
-    /// The scores of the nodes, in their order: a higher one suits better, and none excludes.
+    /// One score per node, in order: higher is better, and none excludes the node.
     Scores(Vec<Option<f64>>),
-    /// Nobody decides: all are as good.
+    /// No plugin scores nodes: all are equal.
     Equal,
-    /// There is no answer for now, and the model waits for one: it must not get a node that the answer would exclude.
+    /// The scores aren't available yet. The model waits for them, so that it doesn't get a node that they would exclude.
     Later,
 }
 
-/// Who has a place, who waits, and what is to be written.
+/// Which models have a reservation or wait for one, and the steps to write.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Ledger {
-    /// What is so of each model.
+    /// The state of each model.
     pub entries: BTreeMap<ObjectKey, Entry>,
-    /// What is to be written now, in this order.
+    /// The steps to write now, in this order.
     pub steps: Vec<Step>,
-    /// When to look again although nothing has changed, in seconds since 1970.
+    /// When to recheck without a change, in seconds since 1970.
     pub next: Option<u64>,
 }
 
-/// Something to be written: it has no effect before it is.
+/// A change to write. It has no effect before it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// About which model.
+    /// The model that it changes.
     pub model: ObjectKey,
-    /// What becomes of its place; none takes it away.
+    /// Its new reservation; none removes it.
     pub held: Option<Held>,
-    /// Those that are written together with it or not at all: the model that asks, whose dependencies are admitted with it.
+    /// Steps with the same key are written together or not at all: a requested model and its dependencies are admitted together.
     pub with: ObjectKey,
 }
 
-/// What is so of a model.
+/// The state of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Entry {
     /// It is only routed to.
     External,
-    /// Nothing is known of nodes: it is planned as if it had a place on some node.
+    /// No nodes are known: it is planned as if it had a reservation on some node.
     Assumed,
     /// It sleeps.
     Asleep,
-    /// It has a place, which is written. `unseen` says that its traffic may bypass the gateways, so that it isn't put to sleep.
+    /// It has a stored reservation.
     Placed {
         /// The place.
         held: Held,
-        /// Whether no gateway has seen a request for it since it was ready.
+        /// Whether no gateway has seen a request since it became ready. Its traffic may bypass the gateways, so it isn't put to sleep.
         unseen: bool,
-        /// Those that must be ready before it starts, and aren't.
+        /// The dependencies that must be ready before it starts, and aren't.
         starts_after: Vec<ObjectKey>,
     },
-    /// It is to run, and has no place.
+    /// It is to run, and has no reservation.
     Waiting(Waiting),
-    /// It can't be run as it is.
+    /// It can't run as it is.
     Refused(Refusal),
 }
 
-/// Why a model has no place yet.
+/// Why a model has no reservation yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Waiting {
-    /// The node where it would fit first; none if no node takes new pods.
+    /// The node where it would fit first; none if no node accepts new pods.
     pub node: Option<String>,
-    /// What is free there.
+    /// The free amounts there.
     pub free: Amounts,
-    /// Who takes the rest, those that will go first.
+    /// The models that take the rest, those that will stop first at the front.
     pub blockers: Vec<Blocker>,
-    /// Whether enough of them are on their way, or none needs to go: its place is about to be written.
+    /// Whether its reservation is about to be written: enough of them are stopping, or none needs to.
     pub is_coming: bool,
-    /// The dependency that has no place, if it isn't the model itself.
+    /// The dependency without a reservation that it waits for.
     pub dependency: Option<ObjectKey>,
-    /// The model that it waits with, if nobody asks for it but for the sake of that one: both are admitted together.
+    /// The requested model that depends on it, if the model itself isn't requested: both are admitted together.
     pub wanted_by: Option<ObjectKey>,
-    /// The first of the nodes where it would fit and that the policies exclude.
+    /// The first nodes where it would fit that the policies exclude.
     pub excluded: Vec<String>,
-    /// Whether the policies have given no answer.
+    /// Whether the policies have not scored its nodes.
     pub is_undecided: bool,
 }
 
-/// Who takes memory that another one waits for.
+/// A model that takes memory which another one waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// The model.
     pub model: ObjectKey,
-    /// Its memory, in bytes.
+    /// Its memory needs, in bytes.
     pub memory: i64,
-    /// For how long nobody has asked for it, in seconds.
+    /// How long it has had no requests, in seconds.
     pub idle: u64,
     /// Why it stays.
     pub stays: Stays,
 }
 
-/// Why a model isn't put to sleep for another.
+/// Why a model isn't put to sleep for another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stays {
-    /// It doesn't: it is on its way.
+    /// It doesn't stay: it is stopping.
     Leaving,
-    /// It could go, and its going isn't enough.
+    /// It could be put to sleep, but that would not free enough.
     NotEnough,
-    /// The policies rank it as high, or nearly.
+    /// The policies rank it as high, or almost as high.
     RanksHigher,
-    /// The policies exclude the one that waits, or couldn't decide.
+    /// The policies exclude the waiting model, or could not score it.
     Unranked,
     /// It hasn't been awake for its minimum residency.
     Resident,
-    /// It starts.
+    /// It is starting.
     Starting,
-    /// Requests are in flight, or wait.
+    /// It has requests in flight or waiting.
     Busy,
-    /// One that depends on it is awake.
+    /// A model that depends on it is awake.
     Needed,
     /// No gateway has seen its traffic.
     Unseen,
 }
 
-/// Why a model can't be run as it is.
+/// Why a model can't run as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// An older model has its name.
     NameTaken(ObjectKey),
-    /// No node has the labels that it selects.
+    /// No node has the labels of its selector.
     NoNodes,
-    /// It needs more than each of its nodes has for models: the largest.
+    /// It needs more than any of its nodes has for models; this is the largest.
     TooLarge {
         /// The node.
         node: String,
-        /// What it has for models.
+        /// The node's total for models.
         capacity: Amounts,
     },
-    /// Its dependencies go in a circle: the path, whose last name is one of those before it.
+    /// Its dependencies form a cycle: the path, whose last name also occurs before.
     Circle(Vec<String>),
-    /// A dependency isn't the name of a model of its namespace: the path to it.
+    /// A dependency isn't the name of a model in its namespace: the path to it.
     UnknownDependency(Vec<String>),
-    /// A dependency sleeps for good, or can't be run: the path to it.
+    /// A dependency sleeps permanently or can't run: the path to it.
     DependencyOff(Vec<String>),
 }
 
 impl Refusal {
-    /// Whether other nodes would do, rather than another model.
+    /// Whether different nodes would help, rather than a different spec.
     pub fn is_about_room(&self) -> bool {
         matches!(self, Self::NoNodes | Self::TooLarge { .. })
     }

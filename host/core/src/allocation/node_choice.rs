@@ -1,28 +1,28 @@
-//! Which node a model gets of those where it fits: the one that the policies prefer, and of equal ones the one whose memory it fills best.
+//! Chooses the node for a model: the one that the policies prefer, and among equal ones the one with the least free memory.
 
 use super::{Choice, NodeAnswer, amounts::Amounts, decide::Decision};
 use std::collections::BTreeMap;
 
-/// Scores that differ by less are equal, so that memory decides where policies hardly prefer a node: an image that is there already is less worth
-/// than room for a larger model.
+/// Scores that differ by less count as equal, so that memory decides if the policies have only a slight preference: an image that is
+/// already present is worth less than capacity for a larger model.
 const MARGIN: f64 = 0.03;
 
-/// How soon policies are asked again that have given no answer, in seconds.
+/// How soon the policies are queried again if they had no answer, in seconds.
 const ASK_AGAIN: u64 = 2;
 
 impl Decision<'_> {
-    /// The best of the nodes with room for a model, now or later.
+    /// The best node with capacity for a model, now or later.
     pub(super) fn best_node(&mut self, at: usize, now: bool) -> Option<usize> {
         let nodes = self.room.with_room(at, self.model(at), now);
         let scored = self.score_nodes(at, nodes, now, &BTreeMap::new());
         let highest = scored.iter().map(|(_, score)| *score).fold(f64::NEG_INFINITY, f64::max);
         let best = scored.into_iter().filter(|(_, score)| highest - score < MARGIN).map(|(node, _)| node);
-        // Large holes stay.
+        // The fullest node, so that large gaps stay free.
         best.min_by_key(|&node| (self.room.later[node].memory, node))
     }
 
-    /// The scores of the nodes that the policies don't exclude for a model, in their order. If nobody decides, all are equal. `freed` is what others
-    /// leave of nodes that would go for it.
+    /// The scores of the nodes that the policies don't exclude for a model, in order. If no plugin scores nodes, all are equal. `freed` is
+    /// what the victims on each node would release.
     pub(super) fn score_nodes(
         &mut self,
         at: usize,

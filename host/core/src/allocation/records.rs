@@ -1,98 +1,99 @@
-//! What hosts and gateways write about allocations into the cluster, each a ConfigMap in the namespace of the hosts: the places on a node,
-//! written by the leader, and what a gateway has seen, written by that gateway.
+//! The ConfigMaps for allocations in the hosts' namespace: the leader writes one per node with its reservations, and each gateway writes
+//! one with its activity.
 
 use super::{Held, ObjectName, Phase, amounts::Amounts};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// The label of a ConfigMap with the places on a node; its value is `true`.
+/// The label of a ConfigMap with a node's reservations; its value is `true`.
 pub const RESERVATIONS: &str = "pointsman.dev/reservations";
 
-/// The label of a ConfigMap with what a gateway has seen; its value is `true`.
+/// The label of a ConfigMap with a gateway's activity; its value is `true`.
 pub const GATEWAY_ACTIVITY: &str = "pointsman.dev/gateway-activity";
 
-/// The name of a gateway's ConfigMap begins with this; its identity follows.
+/// The prefix of the name of a gateway's ConfigMap; the gateway's identity follows.
 pub const GATEWAY_PREFIX: &str = "pointsman-gateway-";
 
-/// The key in the data of a node's ConfigMap for the node's name.
+/// The key with the node's name in the data of a node's ConfigMap.
 pub const NODE: &str = "node";
 
-/// The key in the data of a node's ConfigMap for its places, as JSON: [`Reservations`].
+/// The key with the reservations in the data of a node's ConfigMap, as JSON: [`Reservations`].
 pub const PLACES: &str = "places";
 
-/// The key in the data of a gateway's ConfigMap for what it has seen, as JSON: [`GatewayActivity`].
+/// The key with the activity in the data of a gateway's ConfigMap, as JSON: [`GatewayActivity`].
 pub const ACTIVITY: &str = "activity";
 
-/// How often a gateway writes its ConfigMap at least, in seconds, so that hosts see that it lives.
+/// How often a gateway writes its ConfigMap at least, in seconds, so that hosts see that it is alive.
 pub const HEARTBEAT: u64 = 10;
 
-/// After how many seconds without a write a gateway counts as gone.
+/// The number of seconds without a write after which a gateway is considered gone.
 pub const GATEWAY_PATIENCE: u64 = 60;
 
-/// The places on a node, by their models.
+/// The reservations on a node, by model.
 pub type Reservations = BTreeMap<ObjectName, Reservation>;
 
-/// A place on a node, as it is written.
+/// A reservation on a node, as stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reservation {
-    /// What is set aside.
+    /// The reserved amounts.
     pub amounts: Amounts,
-    /// How far its model is.
+    /// The phase of its model.
     pub phase: Phase,
-    /// Since when it has been that far, in milliseconds since 1970. A gateway confirms a draining by this number.
+    /// The time of the last change of phase, in milliseconds since 1970. A gateway confirms that it has drained a model by repeating this
+    /// number.
     pub since: u64,
-    /// The model that it was admitted for, if it isn't its own. Places on several nodes can't be written at once, and that of this model is
-    /// written last.
+    /// The model for which this one was admitted, if it is another one. The reservations on several nodes can't be written at once; the
+    /// root's is written last.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub root: Option<ObjectName>,
 }
 
 impl Reservation {
-    /// As an allocation reads it.
+    /// Converts it for an allocation.
     pub fn held(&self, node: &str) -> Held {
         Held { node: node.to_owned(), amounts: self.amounts, phase: self.phase.clone(), since: self.since }
     }
 }
 
-/// What the data of a node's ConfigMap says is reserved there; none if they say nothing of it.
+/// The reservations in the data of a node's ConfigMap; none if the key is missing.
 pub fn reservations(data: &BTreeMap<String, String>) -> Option<serde_json::Result<Reservations>> {
     data.get(PLACES).map(|text| serde_json::from_str(text))
 }
 
-/// What the data of a gateway's ConfigMap say that it has seen; nothing if that can't be read.
+/// The activity in the data of a gateway's ConfigMap; empty if it is unreadable.
 pub fn activity(data: &BTreeMap<String, String>) -> GatewayActivity {
     data.get(ACTIVITY).and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }
 
-/// What a gateway has seen.
+/// The activity that a gateway reports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GatewayActivity {
-    /// When it has written this, in seconds since 1970: each write differs from the one before.
+    /// The time of this write, in seconds since 1970, so that each write differs from the previous one.
     pub written: u64,
-    /// Of models that requests came for.
+    /// The models that got requests.
     pub models: BTreeMap<ObjectName, ModelActivity>,
 }
 
-/// What a gateway has seen of a model. Times are in seconds since 1970.
+/// The activity of a model at a gateway. Times are in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModelActivity {
-    /// Requests that are being answered.
+    /// Requests in flight.
     pub in_flight: u64,
     /// Requests that wait for the model to wake.
     pub waiting: u64,
-    /// Since when the oldest of them waits.
+    /// Since when the oldest of these has waited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_since: Option<u64>,
-    /// When the last request came.
+    /// The time of the last request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_request: Option<u64>,
-    /// Over the last minute.
+    /// The average over the last minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests_per_second: Option<f64>,
-    /// The [`Reservation::since`] of the draining that it confirms: it routes nothing new there, and nothing is in flight.
+    /// The [`Reservation::since`] of the draining that it confirms: it no longer routes to the model and has no requests in flight.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drained: Option<u64>,
 }

@@ -1,25 +1,25 @@
-//! What is free on the nodes: now, and once those have gone that are on their way.
+//! The free capacity of the nodes: now, and after the models that are stopping have stopped.
 
 use super::{Model, Node, Phase, Refusal, amounts::Amounts};
 use crate::key::ObjectKey;
 use std::collections::{BTreeMap, HashMap};
 
-/// The nodes with what is free on them, by their positions.
+/// The nodes with their free capacity, by index.
 #[derive(Debug, Default)]
 pub(super) struct Room<'a> {
     pub(super) nodes: Vec<(&'a String, &'a Node)>,
     by_name: HashMap<&'a str, usize>,
-    /// What models may take of each in all.
+    /// The total that models may take on each node.
     pub(super) capacity: Vec<Amounts>,
-    /// What is free now.
+    /// The capacity that is free now.
     pub(super) free: Vec<Amounts>,
-    /// What is free once those have gone that are on their way, and those have come that this is kept for.
+    /// The capacity that is free after stopping models have stopped and the models it is held for have started.
     pub(super) later: Vec<Amounts>,
     /// The nodes that each distinct selector matches.
     pub(super) pools: Vec<Vec<usize>>,
-    /// The pool of each model.
+    /// The pool of each model, as an index into `pools`.
     pub(super) pool_of: Vec<usize>,
-    /// The models with a place on each node.
+    /// The models with a reservation on each node.
     pub(super) placed: Vec<Vec<usize>>,
 }
 
@@ -54,7 +54,7 @@ impl<'a> Room<'a> {
         self.nodes.iter().enumerate().filter(|(_, (_, node))| matches(node)).map(|(at, _)| at).collect()
     }
 
-    /// Takes off what a model has. Its pods count as well as its place: a place may be gone while a pod still is there.
+    /// Subtracts what a model takes. Its pods count in addition to its reservation, because a pod can outlive its reservation.
     fn occupy(&mut self, at: usize, model: &Model) {
         let mut pods: BTreeMap<usize, Amounts> = BTreeMap::new();
         for (node, amounts) in &model.pods {
@@ -66,7 +66,7 @@ impl<'a> Room<'a> {
         for (&node, &amounts) in &pods {
             let beside = held.filter(|(place, _)| *place == node).map_or(Amounts::default(), |(_, held)| held.amounts);
             self.free[node] -= amounts.max(beside) - beside;
-            // Where it has no place to stay, it goes.
+            // A pod without an admitted reservation on this node will stop.
             self.later[node] -= if held.is_some_and(|(place, held)| place == node && held.phase == Phase::Admitted) {
                 amounts.max(beside) - beside
             } else {
@@ -88,7 +88,7 @@ impl<'a> Room<'a> {
         here.fold(Amounts::default(), |sum, (_, amounts)| sum + *amounts)
     }
 
-    /// Takes off what a model is about to have: later, and now unless others must go first.
+    /// Subtracts what a model is about to take: from `later`, and from `free` unless other models must stop first.
     pub(super) fn take(&mut self, node: usize, amounts: Amounts, now: bool) {
         if now {
             self.free[node] -= amounts;
@@ -105,13 +105,13 @@ impl<'a> Room<'a> {
         self.by_name.get(node).copied()
     }
 
-    /// Whether a node takes a pod of a model that it has none of.
+    /// Whether a node accepts a new pod of a model.
     pub(super) fn takes(&self, node: usize, model: &Model) -> bool {
         let node = self.nodes[node].1;
         node.closed.is_none() && node.taints.iter().all(|taint| model.tolerations.contains(taint))
     }
 
-    /// Why no node could ever run a model, however few others there are.
+    /// Why no node could run a model, even if it were empty.
     pub(super) fn refusal(&self, at: usize, model: &Model) -> Option<Refusal> {
         let pool = &self.pools[self.pool_of[at]];
         if pool.iter().any(|&node| model.needs.fit(self.capacity[node])) {
@@ -121,23 +121,23 @@ impl<'a> Room<'a> {
         Some(largest.map_or(Refusal::NoNodes, |node| Refusal::TooLarge { node: self.nodes[node].0.clone(), capacity: self.capacity[node] }))
     }
 
-    /// The nodes with room for a model, now or later, by name.
+    /// The nodes with capacity for a model, now or later, by name.
     pub(super) fn with_room(&self, at: usize, model: &Model, now: bool) -> Vec<usize> {
         let fits = |&node: &usize| model.needs.fit(self.left(node, now)) && self.takes(node, model);
         self.pools[self.pool_of[at]].iter().copied().filter(fits).collect()
     }
 
-    /// What models leave of a node, now or later.
+    /// The capacity that is left on a node, now or later.
     fn left(&self, node: usize, now: bool) -> Amounts {
         if now { self.free[node].min(self.later[node]) } else { self.later[node] }
     }
 
-    /// What models have of a node, now or later.
+    /// What models take on a node, now or later.
     pub(super) fn taken(&self, node: usize, now: bool) -> Amounts {
         self.capacity[node] - self.left(node, now)
     }
 
-    /// Which share of a pool's memory is taken.
+    /// The share of a pool's memory that is taken.
     pub(super) fn pressure(&self, pool: usize) -> f64 {
         let nodes = &self.pools[pool];
         let sum = |amounts: &[Amounts]| nodes.iter().map(|&node| amounts[node].memory.max(0)).sum::<i64>();

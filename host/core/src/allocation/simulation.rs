@@ -1,5 +1,5 @@
-//! Random operations on a made-up cluster that carries out what the ledger says, with delays: what must hold of every state, and what must
-//! be so in the end.
+//! Random operations on a simulated cluster that carries out the ledger's steps with delays: checks invariants of every state, and of the
+//! final one.
 
 use super::*;
 use crate::resource::INFERENCE_MODEL;
@@ -11,26 +11,26 @@ const NODES: usize = 5;
 const COOLDOWN: u64 = 600;
 const RESIDENCY: u64 = 120;
 
-/// What happens to the cluster.
+/// An event in the cluster.
 #[derive(Clone, Debug)]
 enum Operation {
-    /// A request comes, and takes so many seconds once it is answered.
+    /// A request arrives and takes this many seconds once it is served.
     Request(usize, u64),
     Priority(usize, i8),
-    /// Its needs are others, in GiB.
+    /// The model's needs change, in GiB.
     Resize(usize, i64),
     Off(usize, bool),
-    /// It is deleted, or created again.
+    /// The model is deleted, or created again.
     Exists(usize, bool),
-    /// Pods of others take so many GiB.
+    /// Pods of others take this many GiB.
     Others(usize, i64),
     Cordon(usize, bool),
     Budget(usize, Option<i64>),
-    /// The node is gone, or is there again.
+    /// The node disappears, or reappears.
     NodeExists(usize, bool),
-    /// What was written of a place is lost.
+    /// The reservation of a model is lost.
     Forget(usize),
-    /// Seconds pass.
+    /// Time passes, in seconds.
     Wait(u64),
 }
 
@@ -51,16 +51,16 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// A model as the cluster has it, and what runs of it.
+/// A model and its state in the simulated cluster.
 #[derive(Clone, Debug)]
 struct Simulated {
     model: Model,
     exists: bool,
-    /// When its pod is ready, once it is.
+    /// The time when its pod becomes or became ready.
     ready_at: Option<u64>,
-    /// When the requests that are being answered end.
+    /// The end times of the requests in flight.
     answers: Vec<u64>,
-    /// Those that wait: how long each takes.
+    /// The durations of the waiting requests.
     waiting: Vec<u64>,
 }
 
@@ -89,12 +89,12 @@ impl Cluster {
             (format!("n{at}"), (Node { labels: pool("default", at), allocatable, ..Node::default() }, true))
         };
         let model = |at: usize| {
-            // Pools overlap: some models may run on half of the nodes only.
+            // Pools overlap: some models may run on only half of the nodes.
             let mut selector = pool("default", at);
             if !at.is_multiple_of(3) {
                 selector.remove("half");
             }
-            // Chains and a diamond; nothing goes in a circle.
+            // Chains and a diamond, but no cycle.
             let dependencies = match at {
                 3 => vec!["m2".to_owned()],
                 4 => vec!["m3".to_owned(), "m1".to_owned()],
@@ -140,7 +140,7 @@ impl Cluster {
                 simulated.exists = exists;
                 simulated.waiting.clear();
                 if !exists {
-                    // Its Deployment goes with it, at once.
+                    // Its Deployment disappears with it, at once.
                     simulated.answers.clear();
                     simulated.ready_at = None;
                     simulated.model.pods.clear();
@@ -172,7 +172,7 @@ impl Cluster {
         self.settle_pods();
     }
 
-    /// What kubelets and gateways do by themselves.
+    /// Does what kubelets and gateways do.
     fn settle_pods(&mut self) {
         let now = self.now;
         let ready: BTreeMap<String, bool> =
@@ -226,7 +226,7 @@ impl Cluster {
             Some((0.5 + row.priority / 300.0 + row.waiting_requests / 100.0 - idle / 10_000.0).clamp(0.0, 1.0))
         };
         allocate(&nodes, &models.collect(), self.now, &mut |rows| rows.iter().map(score).collect(), &mut |choice| {
-            // Some nodes suit better, whatever fits best; and about some models nobody can decide.
+            // Some nodes are better regardless of how well they fit; for some models no plugin scores nodes.
             let suits = |node: &&str| Some(if *node < "n2" { 0.2 } else { 0.7 });
             if choice.model.name.ends_with('5') {
                 return NodeAnswer::Equal;
@@ -235,7 +235,7 @@ impl Cluster {
         })
     }
 
-    /// Writes what the ledger says, and checks each step against what the cluster has then.
+    /// Writes the steps of the ledger, and checks each against the current cluster.
     fn write(&mut self, ledger: &Ledger) {
         for step in &ledger.steps {
             let simulated = &self.models[&step.model];
@@ -265,7 +265,7 @@ impl Cluster {
         }
     }
 
-    /// What a node has for models, less what pods take and places set aside.
+    /// A node's capacity for models, less pods and reservations.
     fn left(&self, name: &str) -> Amounts {
         let node = &self.nodes[name].0;
         let memory = node.memory_budget.map_or(i64::MAX, |budget| budget).min(node.allocatable.memory - node.others.memory);
@@ -278,7 +278,7 @@ impl Cluster {
         left
     }
 
-    /// Lets time pass until nothing changes any more.
+    /// Lets time pass until nothing changes.
     fn settle(&mut self) -> Ledger {
         for _ in 0..200 {
             let ledger = self.ledger();
@@ -319,7 +319,7 @@ proptest! {
                     prop_assert!(simulated.model.activity.ready_since.is_some() || !may_start, "{key:?} has a place and isn't ready");
                 }
                 Entry::Waiting(waiting) if waiting.dependency.is_none() && waiting.wanted_by.is_none() => {
-                    // Nowhere is as much free as it needs, or the node takes none.
+                    // No open node has as much free capacity as the model needs.
                     let open = cluster.nodes.iter().filter(|(_, (node, exists))| {
                         let model = &simulated.model;
                         *exists && node.closed.is_none() && model.selector.iter().all(|(key, value)| node.labels.get(key) == Some(value))

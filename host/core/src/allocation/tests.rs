@@ -21,18 +21,18 @@ fn node(gib: i64) -> Node {
     Node { labels: pool("default"), allocatable, ..Node::default() }
 }
 
-/// One that has never run, and so is asked for.
+/// A model that has never run and is therefore requested.
 fn model(gib: i64) -> Model {
     Model { selector: pool("default"), needs: memory(gib), cooldown: 600, residency: 300, created: NOW - 5000, ..Model::default() }
 }
 
-/// One that sleeps.
+/// A sleeping model.
 fn asleep(gib: i64) -> Model {
     let activity = Activity { ran: true, last_request: Some(NOW - 4500), scaled_to_zero: true, ..Activity::default() };
     Model { activity, ..model(gib) }
 }
 
-/// One that runs on a node, has been ready for long, and was asked for the last time so many seconds ago.
+/// A model that has been ready on a node for a long time, with its last request this many seconds ago.
 fn running(gib: i64, on: &str, idle: u64) -> Model {
     let held = Held { node: on.to_owned(), amounts: memory(gib), phase: Phase::Admitted, since: 0 };
     let activity = Activity {
@@ -61,12 +61,12 @@ impl Case {
         self
     }
 
-    /// With scores by priority, and of equals the one that idles longest is worth least.
+    /// Decides with scores by priority; among equals, the longest idle model scores lowest.
     fn decided(&self) -> Ledger {
         self.chosen(&mut |_| NodeAnswer::Equal)
     }
 
-    /// The same, with others who choose the nodes.
+    /// Decides the same way, with a custom choice of nodes.
     fn chosen(&self, choose: &mut NodeScorer<'_>) -> Ledger {
         let score = |(_, row): &(&ObjectKey, Features)| {
             let idle = if row.idle_seconds.is_nan() { 0.0 } else { row.idle_seconds };
@@ -358,7 +358,7 @@ fn a_node_that_shrinks_is_relieved_and_what_was_written_of_a_running_model_is_re
 
 #[test]
 fn a_reservation_shrinks_once_the_smaller_pod_runs_and_grows_only_into_what_is_free() {
-    // The node has 60 GiB, and another model has 40 of them.
+    // The node has 60 GiB, and another model takes 40 of them.
     let reserved = |held: i64, pods: &[i64], needs: i64| {
         let pods = pods.iter().map(|gib| ("n".to_owned(), memory(*gib))).collect();
         let mut changed = Model { needs: memory(needs), pods, ..running(held, "n", 10) };
@@ -369,13 +369,14 @@ fn a_reservation_shrinks_once_the_smaller_pod_runs_and_grows_only_into_what_is_f
         assert_eq!((&step.model, step.held.as_ref().unwrap().since), (&key("a"), 7));
         step.held.as_ref().unwrap().amounts.memory / GIB
     };
-    // Its spec says less now. Until the pod is replaced, nobody else may have what it takes; and if the spec says more again, nothing has changed.
+    // The spec now requests less. Until the pod is replaced, no other model may get its memory; if the spec requests more again, nothing
+    // has changed.
     assert_eq!(reserved(20, &[20], 10), 20);
     assert_eq!(reserved(20, &[], 10), 20, "a pod of what it needed before may come yet");
     assert_eq!(reserved(20, &[10], 10), 10);
     assert_eq!(reserved(10, &[10], 20), 20);
     assert_eq!(reserved(10, &[10], 30), 10);
-    // What was lost of a running model is what it takes, not what its spec says by now.
+    // The recovered reservation is what the running pod takes, not what the current spec requests.
     let lost = Model { held: None, needs: memory(30), ..running(20, "n", 10) };
     let ledger = Case::nodes([("n", node(60))]).model("a", lost).model("b", running(40, "n", 10)).decided();
     assert_eq!(ledger.steps[0].held.as_ref().unwrap().amounts, memory(20));
@@ -395,13 +396,13 @@ fn a_model_that_moves_takes_those_along_that_depend_on_it_and_is_not_called_back
         case.decided()
     };
     assert_eq!(with_phases(&Phase::Admitted, pool("default")).steps, []);
-    // Its selector is another one by now, and there is room.
+    // The selector has changed, and another node has capacity.
     let ledger = with_phases(&Phase::Admitted, pool("other"));
     assert_eq!(steps(&ledger), ["chat on a: Draining(Misplaced)", "tokens on a: Draining(Misplaced)"]);
     assert!(ledger.steps.iter().all(|step| step.with == key("tokens")));
     let draining = Phase::Draining(SleepReason::Misplaced);
     assert_eq!(with_phases(&draining, pool("other")).steps, [], "one decision leads to no other that takes it back");
-    // What is to be written of one of them otherwise is written first.
+    // A model's own pending step is written first.
     let grown = Model { needs: memory(25), ..chat.clone() };
     let case = Case::nodes([("a", node(60)), ("b", Node { labels: pool("other"), ..node(60) })])
         .model("chat", grown)

@@ -1,21 +1,22 @@
-//! The smallest set of models to put to sleep, so that another one has room.
+//! Finds the smallest set of models to put to sleep so that another one fits.
 
 use super::amounts::Amounts;
 
-/// How many candidates of a node are tried in every combination; beyond these, those with the lowest scores are taken one after the other.
+/// The number of candidates per node for which all combinations are tried. If no such set suffices, candidates are taken one by one, lowest
+/// score first.
 const MAX_COMBINED: usize = 12;
 
-/// The largest set that is found by trying every combination.
+/// The largest set for which all combinations are tried.
 const MAX_SET: usize = 4;
 
-/// One that may go, with all that go with it.
+/// A model that may be put to sleep, with its dependants.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Candidate {
-    /// The models, by their positions: those that depend on it first, itself last.
+    /// The models, by index: dependants first, the model itself last.
     pub(super) models: Vec<usize>,
-    /// What becomes free on the node by it.
+    /// The amounts that it frees on the node.
     pub(super) frees: Amounts,
-    /// How much it is worth having in memory.
+    /// Its score.
     pub(super) score: f64,
 }
 
@@ -24,14 +25,14 @@ pub(super) struct Candidate {
 pub(super) struct Victims {
     pub(super) models: Vec<usize>,
     pub(super) score: f64,
-    /// The memory that becomes free beyond what is needed.
+    /// The freed memory in excess of the need.
     pub(super) excess: i64,
-    /// What becomes free.
+    /// The freed amounts.
     pub(super) frees: Amounts,
 }
 
 impl Victims {
-    /// Whether this one costs less than another: fewer models, then less worth, then less memory.
+    /// Whether this set is better: it has fewer models, then a lower score, then less excess memory.
     pub(super) fn is_better(&self, other: &Self) -> bool {
         let order = self.models.len().cmp(&other.models.len());
         let order = order.then(self.score.total_cmp(&other.score)).then(self.excess.cmp(&other.excess));
@@ -43,7 +44,7 @@ impl Victims {
         let mut freed = free;
         let mut score = 0.0;
         for candidate in candidates {
-            // Two may need the same one to go.
+            // Both candidates contain the same model.
             if candidate.models.iter().any(|model| models.contains(model)) {
                 return None;
             }
@@ -55,9 +56,9 @@ impl Victims {
     }
 }
 
-/// The best set of candidates of one node, if they are enough.
+/// The best set of candidates on one node, if any set suffices.
 pub(super) fn choose(needs: Amounts, free: Amounts, mut candidates: Vec<Candidate>) -> Option<Victims> {
-    // Most nodes of a full pool have too few, whatever the combination.
+    // Most nodes of a full pool have too few candidates for any combination.
     let all = candidates.iter().fold(free, |sum, candidate| sum + candidate.frees);
     if !needs.fit(all) {
         return None;
@@ -66,7 +67,7 @@ pub(super) fn choose(needs: Amounts, free: Amounts, mut candidates: Vec<Candidat
     let tried: Vec<&Candidate> = candidates.iter().take(MAX_COMBINED).collect();
     let mut best: Option<Victims> = None;
     for size in 1..=MAX_SET.min(tried.len()) {
-        // A candidate is one model or more.
+        // Each candidate is at least one model, so larger sets can't be better.
         if best.as_ref().is_some_and(|best| best.models.len() < size) {
             break;
         }
@@ -80,7 +81,7 @@ pub(super) fn choose(needs: Amounts, free: Amounts, mut candidates: Vec<Candidat
     best.or_else(|| one_by_one(needs, free, &candidates))
 }
 
-/// Takes those with the lowest scores until they are enough, and gives back whom the later ones made needless.
+/// Takes candidates with the lowest scores until they suffice, then drops those that later ones made unnecessary.
 fn one_by_one(needs: Amounts, free: Amounts, candidates: &[Candidate]) -> Option<Victims> {
     let mut taken: Vec<&Candidate> = Vec::new();
     for candidate in candidates {
@@ -92,7 +93,7 @@ fn one_by_one(needs: Amounts, free: Amounts, candidates: &[Candidate]) -> Option
         }
     }
     let mut found = Victims::new(&taken, needs, free)?;
-    // The most valuable first.
+    // The highest scores first.
     for at in (0..taken.len()).rev() {
         let mut fewer = taken.clone();
         fewer.remove(at);
@@ -103,7 +104,7 @@ fn one_by_one(needs: Amounts, free: Amounts, candidates: &[Candidate]) -> Option
     Some(found)
 }
 
-/// All sets of a size, in order.
+/// All combinations of a size, in order.
 fn combinations(total: usize, size: usize, take: &mut impl FnMut(&[usize])) {
     let mut chosen: Vec<usize> = (0..size).collect();
     loop {

@@ -1,9 +1,9 @@
-//! What people read of an allocation: amounts, durations, and why a model has no place.
+//! Allocation for display: amounts, durations, and why a model has no reservation.
 
 use super::{Blocker, ObjectName, Refusal, SleepReason, Stays, Waiting, amounts::Amounts};
 use std::fmt::Write;
 
-/// An amount of memory, in the largest unit in which it is whole, or else with one digit after the point.
+/// An amount of memory, in the largest unit in which it is an integer, otherwise with one decimal.
 pub fn memory_text(bytes: i64) -> String {
     const UNITS: [(&str, i64); 4] = [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
     let bytes = bytes.max(0);
@@ -16,7 +16,7 @@ pub fn memory_text(bytes: i64) -> String {
     }
 }
 
-/// A time in the two largest of its units: `2h5m`, `40s`.
+/// A duration in its two largest units: `2h5m`, `40s`.
 pub fn time_text(seconds: u64) -> String {
     let units = [("d", seconds / 86_400), ("h", seconds / 3600 % 24), ("m", seconds / 60 % 60), ("s", seconds % 60)];
     let from = units.iter().position(|(_, number)| *number > 0).unwrap_or(units.len() - 1);
@@ -25,7 +25,7 @@ pub fn time_text(seconds: u64) -> String {
 }
 
 impl Amounts {
-    /// Of what there is too little, with how much is needed, how much is there, and a word for that; empty if all fits.
+    /// The lacking resources, each with the need, the available amount and a word for the latter; empty if all fits.
     pub fn lacking(self, there: Self, word: &str) -> String {
         let lacks = |need: i64, there: i64, number: &dyn Fn(i64) -> String, what: &str| {
             (need > 0 && need > there).then(|| format!("{}{what} ({} {word})", number(need), number(there.max(0))))
@@ -55,7 +55,7 @@ impl SleepReason {
 }
 
 impl Blocker {
-    /// Who takes how much, for how long nobody has asked for it, and why it stays.
+    /// The model's memory, how long it has been idle, and why it stays.
     fn sentence(&self) -> String {
         let stays = match self.stays {
             Stays::Leaving => "is going to sleep",
@@ -74,7 +74,7 @@ impl Blocker {
 }
 
 impl Waiting {
-    /// Why a model that needs this much waits, and what would let it in.
+    /// Why a model with these needs waits, and what would admit it.
     pub fn sentence(&self, needs: Amounts) -> String {
         if let Some(dependency) = &self.dependency {
             return format!("It waits for its dependency {}, which has no node yet.", ObjectName::new(dependency));
@@ -112,7 +112,7 @@ impl Waiting {
         text
     }
 
-    /// Which nodes it can't get because of the policies.
+    /// The nodes that the policies exclude.
     fn exclusion(&self) -> Option<String> {
         let nodes = match &self.excluded[..] {
             [] => return None,
@@ -126,7 +126,7 @@ impl Waiting {
 }
 
 impl Refusal {
-    /// Why a model can't be run, and what to do.
+    /// Why a model can't run, and how to fix it.
     pub fn sentence(&self, needs: Amounts) -> String {
         match self {
             Self::NameTaken(key) => format!(

@@ -1,5 +1,5 @@
-//! The fields that a policy set changes, service by service: by them it is known whether two changes meet, and whether a change does more than it did
-//! when somebody approved of it.
+//! The fields that a policy set changes, per subject. They show whether two changes overlap, and whether a change does more than it did
+//! when it was approved.
 
 use super::effect::Effect;
 use crate::world::ObjectKey;
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Stands for the subject's name in a field, so that the same field of many subjects is one.
+/// A placeholder for the subject's name, so that the same field of many subjects is stored once.
 const NAME: char = '*';
 
-/// The fields that change, of each subject.
+/// The changed fields of each subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldSet {
-    /// Each field once: an object and a path in it.
+    /// Each distinct field: an object and a path in it.
     fields: Vec<String>,
-    /// By kind, namespace and name: what becomes of the subject, and the numbers of its fields, in order.
+    /// By kind, namespace and name: the effect on the subject, and the indices of its fields, in order.
     subjects: BTreeMap<String, (Effect, Vec<u32>)>,
 }
 
-/// A field that two sets change.
+/// A field that two policy sets change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlap {
-    /// The first subject with one, such as `InferenceService chat/llama`.
+    /// The first affected subject, such as `InferenceService chat/llama`.
     pub subject: String,
-    /// The first field of it.
+    /// Its first field.
     pub field: String,
-    /// How many subjects have one.
+    /// The number of affected subjects.
     pub subjects: usize,
 }
 
 impl FieldSet {
-    /// Of what was found of each subject.
+    /// Collects the results of all subjects.
     pub fn collect<'a>(found: impl IntoIterator<Item = (&'a ObjectKey, Effect, &'a BTreeSet<String>)>) -> Self {
         let (mut set, mut numbers) = (Self::default(), BTreeMap::<String, u32>::new());
         for (key, effect, fields) in found {
@@ -51,7 +51,7 @@ impl FieldSet {
         set
     }
 
-    /// The fields that both change.
+    /// The first field that both change, with the number of subjects.
     pub fn overlap(&self, other: &Self) -> Option<Overlap> {
         let theirs: BTreeMap<&str, u32> = (0..).zip(&other.fields).map(|(number, field)| (field.as_str(), number)).collect();
         let common: BTreeMap<u32, u32> =
@@ -73,7 +73,7 @@ impl FieldSet {
         Some(Overlap { subject, field, subjects })
     }
 
-    /// Whether nothing changes that the other one doesn't change as well, and nothing more heavily.
+    /// Whether each change here is also in the other set, with at least the same effect there.
     pub fn is_within(&self, other: &Self) -> bool {
         let theirs: BTreeSet<&str> = other.fields.iter().map(String::as_str).collect();
         let theirs_of = |numbers: &[u32]| -> BTreeSet<&str> { numbers.iter().filter_map(|number| other.field(*number)).collect() };
@@ -81,7 +81,7 @@ impl FieldSet {
             && self.subjects.iter().all(|(subject, (effect, fields))| {
                 other.subjects.get(subject).is_some_and(|(heaviest, others)| {
                     let others = theirs_of(others);
-                    // Who approved of restarts hasn't approved of it that no plan can be made.
+                    // An approval of restarts doesn't approve a failing plan.
                     let no_more = effect == heaviest || effect < heaviest && *effect != Effect::Failed;
                     no_more && fields.iter().filter_map(|number| self.field(*number)).all(|field| others.contains(field))
                 })
@@ -93,14 +93,14 @@ impl FieldSet {
     }
 }
 
-/// A field without the subject's name: objects are called after their subject.
+/// Replaces the subject's name in a field: objects are named after their subject.
 fn general(field: &str, subject: &str) -> String {
     let (kind, rest) = field.split_once(' ').unwrap_or(("", field));
     rest.strip_prefix(subject).map_or_else(|| field.to_owned(), |rest| format!("{kind} {NAME}{rest}"))
 }
 
-/// The paths of all leaves that differ: a field that only one has counts by what is below it, so that two changes that add different labels to an
-/// object without labels don't meet.
+/// The paths of all leaves that differ. A field that only one side has is expanded into its leaves, so that two changes that add different
+/// labels to an object without labels don't overlap.
 pub fn leaves(one: Option<&Value>, other: Option<&Value>) -> Vec<String> {
     let mut found = Vec::new();
     walk(one, other, String::new(), &mut found);
@@ -137,7 +137,7 @@ fn walk(one: Option<&Value>, other: Option<&Value>, at: String, found: &mut Vec<
     found.push(at);
 }
 
-/// The elements of a list by their names, or by their places where they have none.
+/// The elements of a list by name, or by position if they have no names.
 fn by_name(list: Option<&Value>) -> BTreeMap<String, &Value> {
     let all = list.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let named = |element: &Value| element["name"].as_str().map(str::to_owned);

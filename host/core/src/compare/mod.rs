@@ -1,5 +1,5 @@
-//! What another policy set would make of the subjects that there are: two plans of each, made side by side and compared. Nothing is
-//! written, and nobody whose turn it is waits for it.
+//! The effect of another policy set on all live subjects: both plans of each subject are built and compared. Nothing is written, and queued
+//! subjects aren't delayed.
 
 pub mod effect;
 pub mod fields;

@@ -1,9 +1,9 @@
-//! Where two values differ, as paths for people.
+//! Where two values differ, as readable paths.
 
 use serde_json::Value;
 
-/// The first places where the values differ, such as `labels[0].value`, at most so many; an element of a list goes by its name where it
-/// has one.
+/// The first places where the values differ, such as `labels[0].value`, up to a maximum; an element of a list is identified by its name if
+/// it has one.
 pub fn places(one: &Value, other: &Value, most: usize) -> Vec<String> {
     let mut found = Vec::new();
     walk(one, other, String::new(), most, &mut found);
@@ -42,7 +42,7 @@ fn walk(one: &Value, other: &Value, at: String, most: usize, found: &mut Vec<Str
     }
 }
 
-/// A key with a dot in it, such as a label's, would read as two.
+/// A key with a dot, such as a label's, would otherwise look like two keys.
 pub(super) fn quoted(name: &str) -> String {
     if name.contains('.') { format!("{name:?}") } else { name.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! What a policy set changes, subject by subject: told in short in the set's status, and kept whole for those who want to know.
+//! The changes of a policy set, per subject: a summary for the set's status, and the complete report.
 
 use super::{Effect, FieldSet, SubjectChange};
 use crate::{decide::replay::Replayed, world::ObjectKey};
@@ -6,58 +6,58 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use pointsman_crds::policy::set::{BlastRadius, ReplayedScores};
 use serde::{Deserialize, Serialize};
 
-/// How many subjects are named in a set's status.
+/// The maximum number of subjects in a set's status.
 const EXAMPLES: usize = 50;
 
-/// The longest of these names with what changes: a status isn't to grow without bound.
+/// The maximum length of each of these lines: the size of a status must be limited.
 const MAX_EXAMPLE_LENGTH: usize = 300;
 
-/// What one policy set changes against another.
+/// The changes of one policy set compared with another.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
     /// The digest of the set.
     pub set: String,
-    /// The digest of the one that it was compared with.
+    /// The digest of the set that it was compared with.
     pub against: String,
-    /// When that was.
+    /// The time of the comparison.
     pub at: Time,
-    /// How many subjects there were.
+    /// The number of subjects.
     pub subjects: usize,
-    /// Those that change, the heaviest changes first.
+    /// The subjects that change, the heaviest effects first.
     pub changed: Vec<Changed>,
-    /// How many of them are left out, because there are too many to keep.
+    /// The number of changed subjects that are omitted, because there are too many to store.
     #[serde(default)]
     pub omitted: usize,
-    /// How many there are of each effect, with those left out.
+    /// The number of subjects per effect, including the omitted ones.
     #[serde(default)]
     pub counts: EffectCounts,
-    /// The fields that change. None where there are too many to keep.
+    /// The changed fields. None if there are too many to store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fields: Option<FieldSet>,
-    /// What becomes of recorded questions at hot points, where the sets differ in who answers them.
+    /// The results of recorded questions at hot points, if the sets differ in who answers them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replayed: Option<Replayed>,
 }
 
-/// How many subjects there are of each effect.
+/// The number of subjects per effect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EffectCounts {
-    /// Whose pods restart.
+    /// Subjects whose pods restart.
     pub restarts: usize,
-    /// Whose objects change otherwise.
+    /// Subjects whose objects change in other ways.
     pub objects: usize,
-    /// Whose metadata alone changes.
+    /// Subjects for which only metadata changes.
     pub metadata: usize,
-    /// For whom planning fails any more.
+    /// Subjects for which no plan can be built any more.
     pub failed: usize,
-    /// For whom another runtime would be chosen when it is next asked for, whatever else changes.
+    /// Subjects for which another runtime would be chosen the next time, in addition to any other effect.
     #[serde(default)]
     pub choices: usize,
 }
 
-/// One subject that changes.
+/// A subject that changes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Changed {
@@ -67,9 +67,9 @@ pub struct Changed {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What becomes of it.
+    /// The effect on it.
     pub effect: Effect,
-    /// The first places where that is seen.
+    /// The first places that change.
     pub places: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl Changed {
 }
 
 impl Report {
-    /// Of what was found of each subject.
+    /// Summarizes the results of all subjects.
     pub fn summarize(
         (set, against): (String, String),
         at: Time,
@@ -120,7 +120,7 @@ impl Report {
         Self { set, against, at, subjects, changed, omitted: 0, counts, fields: Some(fields), replayed: None }
     }
 
-    /// In short, as a PolicySet's status has it.
+    /// The summary for a PolicySet's status.
     pub fn radius(&self) -> BlastRadius {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         BlastRadius {

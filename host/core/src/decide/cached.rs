@@ -15,43 +15,43 @@ use tracing::{Span, field::Empty};
 
 /// A question whose answers are cached.
 ///
-/// An answer is made from the question and the chain alone: `answer` has nothing else to read.
+/// An answer depends only on the question and the chain: `answer` has no other inputs.
 pub(super) trait CachedQuestion {
-    /// Where it is asked.
+    /// The policy point of the question.
     const POINT: PolicyPoint;
-    /// What the chain makes of it.
+    /// The chain's answer.
     type Answer: Serialize + Send + Sync + 'static;
 
-    /// The subject that it is about.
+    /// The subject of the question.
     fn subject(&self) -> &Subject;
 
-    /// The time, which is in the key only if a plugin wants it.
+    /// The time, which is part of the key only if a plugin wants it.
     fn now(&self) -> Option<u64>;
 
-    /// The digest of everything that is asked, except for the time. Implementations take `Self` apart without `..` and deny unused
-    /// variables: a new field that isn't in the digest doesn't compile. Large parts are shared by many questions and bring a digest
-    /// of their own (`Digested`), so that a key costs about a microsecond.
+    /// The digest of the whole question, except for the time. Implementations destructure `Self` without `..` and deny unused variables, so
+    /// that a new field that is missing from the digest doesn't compile. Large parts are shared by many questions and carry their own
+    /// digest (`Digested`), so that a key costs about a microsecond.
     fn digest(&self) -> Digest;
 
-    /// Asks the plugins of a chain, one after the other.
+    /// Calls the plugins of a chain in order.
     fn answer(&self, pinned: &Pinned<'_>, chain: &[Arc<Member>]) -> Result<Self::Answer, Fault>;
 
-    /// The time as one plugin sees it.
+    /// The time that one plugin receives.
     fn now_for(&self, member: &Member) -> Option<u64> {
         self.now().filter(|_| member.description.wants_time)
     }
 }
 
-/// A decision as it is cached. Its answer has an entry of its own, under this digest and of this size.
+/// A cached decision. Its answer has its own cache entry, with this digest and size.
 struct CachedDecision<Answer> {
     decided: Result<Arc<Decision<Answer>>, Undecided>,
     answer: Option<(Digest, usize)>,
 }
 
-/// About what a decision takes beside its answer.
+/// The approximate size of a decision without its answer.
 const BESIDE_THE_ANSWER: usize = 768;
 
-/// About how much more an answer takes in memory than in JSON.
+/// The approximate ratio between an answer's size in memory and in JSON.
 const IN_MEMORY: usize = 2;
 
 impl Pinned<'_> {
@@ -80,7 +80,7 @@ impl Pinned<'_> {
         span: &Span,
     ) -> Result<Arc<Decision<Question::Answer>>, Undecided> {
         let (point, subject) = (Question::POINT, question.subject());
-        // Whether the subject has objects decides only who may be the fallback of a plugin: if each has answered it makes no difference.
+        // Whether the subject has objects only affects the choice of a fallback: if no plugin failed, it makes no difference.
         let of_all = self.key(question, &inputs);
         let of_standing = || Digest::of_all([&of_all, &marker(&[self.standing as u8])]);
         let find = |key: &Digest| self.policies.cache.get::<CachedDecision<Question::Answer>>(key);
@@ -88,7 +88,7 @@ impl Pinned<'_> {
         span.record("cached", cached.is_some());
         if let Some(cached) = cached {
             if let (Ok(decision), Some((answer, size))) = (&cached.decided, cached.answer) {
-                // It is used, too.
+                // Marks the answer as used too.
                 self.policies.cache.share(answer, Arc::clone(&decision.answer), size);
             }
             return cached.decided.clone();
@@ -118,7 +118,7 @@ impl Pinned<'_> {
         decided
     }
 
-    /// The digest of everything that the answer depends on if no plugin fails: the question, and all that may be asked.
+    /// The digest of everything that the answer depends on if no plugin fails: the question and all plugins that may be called.
     fn key<Question: CachedQuestion>(&self, question: &Question, inputs: &Digest) -> Digest {
         let (point, subject) = (Question::POINT, question.subject());
         let mut parts = vec![*inputs, marker(&[point as u8])];
@@ -153,7 +153,7 @@ impl Pinned<'_> {
     }
 }
 
-/// What names an answer among all, and about what it takes.
+/// The key of an answer in the cache, and its approximate size.
 fn weigh(point: PolicyPoint, answer: &impl Serialize) -> (Digest, usize) {
     match serde_json::to_vec(answer) {
         Ok(json) => (Digest::of_all([&Digest::hash(&json), &marker(&[point as u8])]), json.len() * IN_MEMORY),
@@ -161,7 +161,7 @@ fn weigh(point: PolicyPoint, answer: &impl Serialize) -> (Digest, usize) {
     }
 }
 
-/// Something small in the form of a digest.
+/// A short value in the form of a digest.
 pub(super) fn marker(bytes: &[u8]) -> Digest {
     let mut digest = [0; 32];
     for (to, from) in digest.iter_mut().zip(bytes) {

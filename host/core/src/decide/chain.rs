@@ -1,4 +1,4 @@
-//! Which plugins are asked, and which are the fallback of a plugin that gives no answer.
+//! Determines which plugins are called, and the fallback of a plugin that fails.
 
 use super::{AskedPlugin, FailedPlugin, Pinned, Standing, Undecided};
 use crate::decide::{member::Member, set::StandIn};
@@ -6,22 +6,22 @@ use pointsman_crds::policy::plugin::{PluginFailurePolicy, PolicyPoint};
 use pointsman_sandbox::{call::CallError, point::Subject};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// What a chain has answered, with the plugins that didn't.
+/// The answer of a chain, with the plugins that failed.
 pub(super) struct Answered<Answer> {
     pub(super) answer: Answer,
     pub(super) plugins: Vec<AskedPlugin>,
     pub(super) failed: Vec<FailedPlugin>,
 }
 
-/// The member of the chain that gave no answer.
+/// A member of the chain that failed.
 pub(super) struct Fault {
     pub(super) at: usize,
     pub(super) error: CallError,
 }
 
 impl Pinned<'_> {
-    /// Asks the plugins of the chain. Where one doesn't, its failure policy says who stands in, and all are asked again: the
-    /// answer must not depend on how far the first attempt had come.
+    /// Calls the plugins of the chain. If one fails, its failure policy determines the fallback and the whole chain is called again: the
+    /// answer must not depend on how far the first attempt got.
     pub(super) fn ask_chain<Answer>(
         &self,
         point: PolicyPoint,
@@ -34,7 +34,7 @@ impl Pinned<'_> {
         loop {
             let chain = self.set.line(point, subject, &stand_ins);
             if chain.is_empty() {
-                // Who was skipped says more than that nobody is left.
+                // The failure of a skipped plugin says more than that no plugin is left.
                 return Err(failed.pop().map_or(Undecided::Nobody(point), |failed| Undecided::Failed { point, failed }));
             }
             let unasked =
@@ -59,7 +59,7 @@ impl Pinned<'_> {
         }
     }
 
-    /// Why a plugin isn't asked at all, if it isn't.
+    /// Why a plugin isn't called at all, if so.
     fn unasked(&self, member: &Member, subject: &Subject, stand_ins: &BTreeMap<String, StandIn>) -> Option<CallError> {
         let name = member.name();
         if stand_ins.contains_key(name) {
@@ -70,7 +70,7 @@ impl Pinned<'_> {
         unclear.or_else(|| self.is_quarantined(member, subject).then_some(CallError::Quarantined))
     }
 
-    /// Who stands in for a plugin. Nobody stands in for a stand-in, nor where something runs already.
+    /// The fallback for a plugin. A fallback has no fallback itself, and there is none for a subject with running objects.
     fn stand_in(&self, point: PolicyPoint, member: &Member, stand_ins: &BTreeMap<String, StandIn>) -> Option<StandIn> {
         if self.standing == Standing::Running || stand_ins.contains_key(member.name()) {
             return None;

@@ -1,5 +1,5 @@
-//! How a plugin fares: past its error budget it isn't asked for a while. The budget is per namespace, so that one tenant's input keeps a plugin
-//! from no other tenant; where it fails for several, it isn't asked for anybody.
+//! A plugin's health: once it exceeds its error budget, it isn't called for a while. The budget is per namespace, so that one tenant's
+//! input can't stop a plugin for other tenants; if it fails for several tenants, it isn't called for any.
 
 use super::latency::Latency;
 use crate::point::POINTS;
@@ -19,23 +19,23 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// In how many namespaces at a time a plugin is in quarantine before it isn't asked for anybody.
+/// The number of simultaneous quarantines in namespaces after which a plugin isn't called at all.
 const SEVERAL_NAMESPACES: usize = 3;
 
-/// Of how many namespaces faults are remembered.
+/// The maximum number of namespaces whose faults are stored.
 const MAX_NAMESPACES: usize = 1000;
 
-/// For whom a plugin isn't asked.
+/// The subjects for which a plugin isn't called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum QuarantineScope {
-    /// The subjects of a namespace.
+    /// The subjects of one namespace.
     Namespace(String),
-    /// All.
+    /// All subjects.
     All,
 }
 
 impl QuarantineScope {
-    /// The namespace, if it is one's.
+    /// The namespace, if it is only one.
     pub fn namespace(&self) -> Option<&str> {
         match self {
             Self::Namespace(namespace) => Some(namespace),
@@ -44,18 +44,18 @@ impl QuarantineScope {
     }
 }
 
-/// What has changed.
+/// A change in a plugin's health.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HealthChange {
-    /// It has failed in a way that it hadn't before.
+    /// A kind of failure that hasn't been reported yet.
     Failed(CallError),
-    /// It isn't asked so long.
+    /// It isn't called for this long.
     Quarantined(QuarantineScope, Duration, CallError),
-    /// It answers again.
+    /// It is called again and answers.
     Recovered(QuarantineScope),
 }
 
-/// One plugin's calls and faults.
+/// The calls and faults of one plugin.
 #[derive(Debug, Default)]
 pub struct Health {
     answered: AtomicU64,
@@ -67,23 +67,23 @@ pub struct Health {
 
 #[derive(Debug, Default)]
 struct HealthState {
-    /// The kinds of failure that were told.
+    /// The kinds of failure that were reported.
     told: Vec<&'static str>,
     namespaces: BTreeMap<String, Budget>,
     all: Budget,
-    /// When it failed last by its own fault.
+    /// The time of the last failure that was its fault.
     last_fault: Option<Instant>,
 }
 
 #[derive(Debug, Default)]
 struct Budget {
-    /// When it failed, within the window.
+    /// The times of the faults within the window.
     faults: VecDeque<Instant>,
-    /// From when until when it isn't asked.
+    /// The start and end of the current quarantine.
     pause: Option<(Instant, Instant)>,
-    /// How often it was quarantined since it last was well.
+    /// The number of quarantines since it was last healthy.
     times: u32,
-    /// How often it answered since the last quarantine ended.
+    /// The number of answers since the last quarantine ended.
     well: u32,
 }
 
@@ -92,7 +92,7 @@ impl Budget {
         self.pause.is_some_and(|(since, until)| since <= now && now < until)
     }
 
-    /// Begins a quarantine.
+    /// Starts a quarantine.
     fn suspend(&mut self, now: Instant) -> Duration {
         let pause = pause(self.times);
         self.faults.clear();
@@ -102,11 +102,11 @@ impl Budget {
         pause
     }
 
-    /// Notes a fault, and whether the budget is used up by it.
+    /// Records a fault, and returns whether it exhausts the budget.
     fn fault(&mut self, now: Instant) -> bool {
         self.forget(now);
         self.faults.push_back(now);
-        // One that was in quarantine already has used up its budget.
+        // After a quarantine, a single fault is enough.
         self.times > 0 || self.faults.len() >= ERROR_BUDGET
     }
 
@@ -115,7 +115,7 @@ impl Budget {
         self.faults.retain(|at| since.is_none_or(|since| *at > since));
     }
 
-    /// Notes an answer, and whether it is well again by it.
+    /// Records an answer, and returns whether the plugin is now healthy again.
     fn recovers(&mut self, now: Instant) -> bool {
         if self.times == 0 || self.paused(now) {
             return false;
@@ -130,36 +130,37 @@ impl Budget {
 }
 
 impl Health {
-    /// Answers and failures so far.
+    /// The numbers of answers and failures so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.answered.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
 
-    /// How long its calls at a policy point took, those that failed too.
+    /// The latency of its calls at a policy point, including those that failed.
     pub fn latency(&self, point: PolicyPoint) -> &Latency {
         let [first, others @ ..] = &self.latencies;
         let known = POINTS.iter().skip(1).zip(others).find(|(known, _)| **known == point);
         known.map_or(first, |(_, latency)| latency)
     }
 
-    /// Whether it isn't asked for subjects of a namespace. What has begun after `now` counts for nothing: within a plan nothing changes.
+    /// Whether it isn't called for subjects of a namespace. Quarantines that began after `now` are ignored, so that nothing changes within
+    /// a plan.
     pub fn is_quarantined(&self, namespace: &str, now: Instant) -> bool {
         let state = locked(&self.state);
         state.all.paused(now) || state.namespaces.get(namespace).is_some_and(|budget| budget.paused(now))
     }
 
-    /// In how many namespaces it isn't asked, and whether it isn't asked for anybody.
+    /// The number of namespaces in which it is in quarantine, and whether it is in quarantine everywhere.
     pub fn quarantines(&self, now: Instant) -> (usize, bool) {
         let state = locked(&self.state);
         (state.namespaces.values().filter(|budget| budget.paused(now)).count(), state.all.paused(now))
     }
 
-    /// When it failed last by its own fault.
+    /// The time of the last failure that was its fault.
     pub fn last_fault(&self) -> Option<Instant> {
         locked(&self.state).last_fault
     }
 
-    /// Notes an answer for a subject of the namespace.
+    /// Records an answer for a subject of the namespace.
     pub fn answered(&self, namespace: &str, now: Instant) -> Option<HealthChange> {
         self.answered.fetch_add(1, Ordering::Relaxed);
         let mut state = locked(&self.state);
@@ -178,7 +179,8 @@ impl Health {
         }
     }
 
-    /// Notes a failure for a subject of the namespace. What isn't the plugin's fault, or is an answer in good order, isn't held against it.
+    /// Records a failure for a subject of the namespace. Failures that aren't the plugin's fault, and errors that it returns properly,
+    /// don't count against its budget.
     pub fn failed(&self, namespace: &str, error: &CallError, now: Instant) -> Option<HealthChange> {
         let fault = !matches!(error, CallError::Busy | CallError::Failed(_));
         let scope = if fault { self.suspended(namespace, now) } else { None };
@@ -189,7 +191,7 @@ impl Health {
         self.failed_innocently(error)
     }
 
-    /// Notes a failure that is never held against a plugin.
+    /// Records a failure that never counts against a plugin's budget.
     pub fn failed_innocently(&self, error: &CallError) -> Option<HealthChange> {
         self.failed.fetch_add(1, Ordering::Relaxed);
         let mut state = locked(&self.state);
@@ -201,7 +203,7 @@ impl Health {
         Some(HealthChange::Failed(error.clone()))
     }
 
-    /// Notes a fault, and which quarantine begins by it.
+    /// Records a fault, and returns the quarantine that it starts.
     fn suspended(&self, namespace: &str, now: Instant) -> Option<(QuarantineScope, Duration)> {
         let mut state = locked(&self.state);
         let HealthState { namespaces, all, last_fault, .. } = &mut *state;
@@ -227,7 +229,7 @@ impl Health {
     }
 }
 
-/// Twice as long each time, and on each host a little different, so that they don't all ask again at once.
+/// Doubles with each quarantine, with a jitter per host so that the hosts don't all retry at once.
 fn pause(times: u32) -> Duration {
     let pause = QUARANTINE.saturating_mul(1_u32.checked_shl(times).unwrap_or(u32::MAX)).min(QUARANTINE_MAX);
     let random = RandomState::new().hash_one(times) % 1000;
@@ -305,7 +307,7 @@ mod tests {
         assert!(!health.is_quarantined("a", now));
     }
 
-    /// Makes it use up the budget of a namespace, and tells what came of that.
+    /// Exhausts the budget of a namespace, and returns the resulting change.
     fn exhaust(health: &Health, namespace: &str, now: Instant) -> Option<HealthChange> {
         (0..ERROR_BUDGET).fold(None, |_, _| health.failed(namespace, &TRAP(), now))
     }

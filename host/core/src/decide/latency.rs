@@ -1,4 +1,4 @@
-//! How long the calls of a plugin take, counted in buckets.
+//! A histogram of the latency of a plugin's calls.
 
 use std::{
     array,
@@ -6,13 +6,13 @@ use std::{
     time::Duration,
 };
 
-/// The upper bounds of the buckets, in seconds. A call at a hot point has 0.2 s, any other has 1 s by default.
+/// The upper bounds of the buckets, in seconds. By default, calls at a hot point may take 0.2 s, others 1 s.
 pub const BUCKETS: [f64; 12] = [0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.2, 1.0];
 
-/// The calls of a plugin at a policy point.
+/// The latencies of a plugin at a policy point.
 #[derive(Debug, Default)]
 pub struct Latency {
-    /// The calls in each bucket, and last those that took longer than all bounds.
+    /// The calls per bucket; the last one is for those above all bounds.
     counts: [AtomicU64; BUCKETS.len() + 1],
     nanoseconds: AtomicU64,
 }
@@ -28,12 +28,12 @@ impl Latency {
         self.nanoseconds.fetch_add(u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
-    /// The calls in each bucket, and last those that took longer than all bounds.
+    /// The calls per bucket; the last one is for those above all bounds.
     pub fn counts(&self) -> [u64; BUCKETS.len() + 1] {
         array::from_fn(|bucket| self.counts.get(bucket).map_or(0, |count| count.load(Ordering::Relaxed)))
     }
 
-    /// How long all calls took.
+    /// The total duration of all calls.
     pub fn total(&self) -> Duration {
         Duration::from_nanos(self.nanoseconds.load(Ordering::Relaxed))
     }

@@ -17,13 +17,13 @@ use std::sync::Arc;
 /// A plugin in a policy set.
 #[derive(Debug)]
 pub struct Member {
-    /// How it is bound, frozen.
+    /// Its binding, frozen.
     pub bound: PolicySetPlugin,
-    /// What it says of itself.
+    /// Its own description.
     pub description: Description,
-    /// How it fares since it is bound so.
+    /// Its health under this binding.
     pub health: Arc<Health>,
-    /// What decided before it under the same name, for the failure policy `Previous`.
+    /// The previous plugin with the same name, for the failure policy `Previous`.
     pub previous: Option<Arc<Member>>,
     identity: Digest,
     control_plane: Option<Plugin>,
@@ -32,17 +32,17 @@ pub struct Member {
     missing: Option<String>,
 }
 
-/// CEL expressions that must be true for a plugin to be asked.
+/// CEL expressions that must be true before a plugin is called.
 #[derive(Clone, Debug)]
 pub struct Conditions {
-    /// All of them.
+    /// The compiled expressions.
     pub program: Program,
-    /// What evaluates them.
+    /// Their evaluator.
     pub evaluator: Arc<Evaluator>,
 }
 
 impl Member {
-    /// Puts together what was loaded.
+    /// Combines the loaded parts.
     pub fn new(
         bound: PolicySetPlugin,
         description: Description,
@@ -63,10 +63,10 @@ impl Member {
         })
     }
 
-    /// One whose revision can't be loaded. It keeps its place in the set and fails when it is asked: a set without it would decide
-    /// otherwise, and say nothing.
+    /// A member whose revision can't be loaded. It stays in the set and fails when it is called: a set without it would silently decide
+    /// differently.
     pub fn unloadable(bound: PolicySetPlugin, why: String) -> Self {
-        // A binding is plain data, which always has JSON.
+        // A binding is plain data and can always be serialized.
         let identity = Digest::of_value(&bound).unwrap_or(Digest([0; 32]));
         Self {
             bound,
@@ -81,23 +81,23 @@ impl Member {
         }
     }
 
-    /// The same member, asked under these conditions alone.
+    /// The same member with these match conditions.
     #[must_use]
     pub fn under(self, conditions: Option<Conditions>) -> Self {
         Self { conditions, ..self }
     }
 
-    /// The conditions under which alone it is asked.
+    /// The match conditions.
     pub fn conditions(&self) -> Option<&Conditions> {
         self.conditions.as_ref()
     }
 
-    /// Why it can't be asked, where it can't be loaded.
+    /// Why it can't be loaded, if so.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
 
-    /// The same member with another one to fall back to.
+    /// The same member with another previous plugin.
     #[must_use]
     pub fn after(&self, previous: Option<Arc<Self>>) -> Self {
         Self {
@@ -113,7 +113,7 @@ impl Member {
         }
     }
 
-    /// The same member, which hasn't been asked anything yet: what it does from now on isn't held against the one that decides.
+    /// The same member with new health: its failures don't count against the active one.
     #[must_use]
     pub fn afresh(&self) -> Self {
         let previous = self.previous.as_ref().map(|previous| Arc::new(previous.afresh()));
@@ -125,32 +125,32 @@ impl Member {
         &self.bound.name
     }
 
-    /// The digest of all that makes its answers what they are.
+    /// The digest of everything that determines its answers.
     pub fn identity(&self) -> &Digest {
         &self.identity
     }
 
-    /// Whether plugins before it aren't asked.
+    /// Whether it replaces the plugins before it.
     pub fn replaces(&self) -> bool {
         self.bound.mode == PluginMode::Replace
     }
 
-    /// How much its scores count.
+    /// The weight of its scores.
     pub fn weight(&self) -> f64 {
         f64::from(self.bound.weight)
     }
 
-    /// Whether it is the built-in that stands in at a policy point.
+    /// Whether it is the built-in policy of a policy point, which the failure policy `Default` falls back to.
     pub fn is_default(&self, point: PolicyPoint) -> bool {
         self.bound.order == 0 && self.bound.name == name(point)
     }
 
-    /// Whether it is one of those that the host brings, whose names are reserved.
+    /// Whether it is a built-in policy, whose name is reserved.
     pub fn is_builtin(&self) -> bool {
         self.bound.points.iter().any(|point| self.bound.name == name(*point))
     }
 
-    /// What its failure is. A built-in policy reaches its bounds only where somebody specifies too much: it can't say so itself any more.
+    /// Rewords a failure. A built-in policy exceeds its limits only if the spec contains too much, and can't report that itself any more.
     pub(super) fn excuse(&self, error: CallError) -> CallError {
         let bound = match &error {
             CallError::Fuel(fuel) => format!("a policy would need more than {fuel} units of fuel"),
@@ -167,7 +167,7 @@ impl Member {
         ))
     }
 
-    /// The plugin, for a use.
+    /// The plugin, compiled for a use.
     pub fn plugin(&self, use_: Use) -> Result<&Plugin, CallError> {
         if let Some(why) = &self.missing {
             return Err(CallError::Instantiate(why.clone()));
@@ -182,7 +182,7 @@ impl Member {
         }))
     }
 
-    /// The columns that it wants for a question.
+    /// The features that it wants for a question.
     pub fn features(&self, question: Question) -> &[String] {
         self.description.features(question)
     }

@@ -1,8 +1,7 @@
-//! Deciding: the host's function for each policy point. It asks the plugins in line, lays their answers together, and caches the
-//! result under the digests of all that it depends on.
+//! Decisions: the host's function for each policy point. It calls the plugins in order, combines their answers, and caches the result under
+//! the digests of everything that it depends on.
 //!
-//! The outcome depends on the policy set, the question, whether the subject has objects already, and which plugins are in
-//! quarantine, and on nothing else.
+//! The outcome depends only on the policy set, the question, whether the subject already has objects, and which plugins are in quarantine.
 
 mod cached;
 mod chain;
@@ -48,25 +47,25 @@ use std::{
 };
 use tracing::field::Empty;
 
-/// Whether a part of a question is left out of its image, because it is empty.
+/// Whether a part of a question is empty and therefore omitted from its image.
 fn is_empty<T>(list: &Digested<Vec<T>>) -> bool {
     list.is_empty()
 }
 
-/// An answer, with all that led to it.
+/// An answer and how it came about.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision<Answer> {
-    /// The answer: equal ones are one.
+    /// The answer; equal answers share one allocation.
     pub answer: Arc<Answer>,
     /// The digest of the question.
     pub inputs: Digest,
-    /// The plugins that gave it, in line.
+    /// The plugins that contributed, in order.
     pub plugins: Vec<AskedPlugin>,
-    /// The plugins that gave none, and why.
+    /// The plugins that failed, and why.
     pub failed: Vec<FailedPlugin>,
 }
 
-/// A plugin that was asked.
+/// A plugin that was called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedPlugin {
     /// The name of its PolicyPlugin.
@@ -75,36 +74,36 @@ pub struct AskedPlugin {
     pub digest: String,
 }
 
-/// A plugin that gave no answer.
+/// A plugin that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedPlugin {
     /// The name of its PolicyPlugin.
     pub plugin: String,
-    /// Why.
+    /// The failure.
     pub error: CallError,
 }
 
-/// Why there is no answer. What already runs stays as it is.
+/// Why there is no answer. Existing objects stay unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecided {
-    /// A plugin gave none, and nobody may stand in for it.
+    /// A plugin failed and has no fallback.
     #[error("the plugin {} can't answer at {}: {}", .failed.plugin, name(*.point), .failed.error)]
     Failed {
         /// The policy point.
         point: PolicyPoint,
-        /// Who, and why.
+        /// The plugin and its failure.
         failed: FailedPlugin,
     },
-    /// No plugin is asked there about this subject.
+    /// No plugin is bound there for this subject.
     #[error("no plugin answers at {} for this subject: the built-in one is switched off or skipped", name(*.0))]
     Nobody(PolicyPoint),
-    /// The question itself can't be put.
+    /// The question itself is invalid.
     #[error("the question can't be built: {0}")]
     Question(String),
 }
 
 impl Undecided {
-    /// One CamelCase word for it, for conditions and events.
+    /// The reason in CamelCase, for conditions and events.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Failed { .. } => "PolicyFailed",
@@ -114,27 +113,27 @@ impl Undecided {
     }
 }
 
-/// What becomes known of a plugin while it decides.
+/// A change in a plugin's health during a decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PluginHealthEvent {
     /// The name of its PolicyPlugin.
     pub plugin: String,
     /// The digest of its bytes.
     pub digest: String,
-    /// What has changed.
+    /// The change.
     pub turn: HealthChange,
 }
 
-/// What hears of it while policies decide.
+/// Receives events while policies decide.
 pub trait Listener: fmt::Debug + Send + Sync {
-    /// Something has become known of a plugin.
+    /// The health of a plugin has changed.
     fn heard(&self, news: PluginHealthEvent);
 
-    /// Another set decides, or everything is to be looked at again.
+    /// Another set is active, or everything must be reconciled.
     fn changed(&self);
 }
 
-/// Where nobody listens: offline, and in what is only tried.
+/// Ignores all events: offline and in comparisons.
 #[derive(Clone, Copy, Debug)]
 pub struct Unheard;
 
@@ -144,28 +143,28 @@ impl Listener for Unheard {
     fn changed(&self) {}
 }
 
-/// What decides, whatever set is active.
+/// Decides with the active set.
 #[derive(Debug)]
 pub struct Policies {
     set: ArcSwap<ActiveSet>,
     cache: Arc<Cache>,
-    /// Questions at hot points, for sets that are only tried.
+    /// Questions at hot points, for comparisons with other sets.
     sample: replay::Sample,
     listener: Arc<dyn Listener>,
-    /// The sets that decided before and that subjects may still be on, the newest first.
+    /// The previous sets that subjects may still use, the newest first.
     formers: ArcSwap<Vec<Arc<ActiveSet>>>,
-    /// Whether this is only tried: nobody is put into quarantine by it.
+    /// Whether this is only a comparison: it puts no plugin into quarantine.
     tried: bool,
-    /// How often a set was nominated, waited, was promoted or abandoned.
+    /// The number of times that a set became a candidate, was queued, promoted or abandoned.
     turns: Mutex<BTreeMap<&'static str, u64>>,
     /// Whether a set waits for an approval.
     awaits_approval: AtomicBool,
-    /// How the live subjects stand to the rules.
+    /// The results of the rules for the live subjects.
     tally: Tally,
 }
 
 impl Policies {
-    /// Starts with a set. What becomes known of its plugins goes to the listener.
+    /// Starts with a set. Events go to the listener.
     pub fn new(set: ActiveSet, listener: Arc<dyn Listener>) -> Self {
         Self {
             set: ArcSwap::from_pointee(set),
@@ -180,53 +179,53 @@ impl Policies {
         }
     }
 
-    /// How the live subjects stand to the rules.
+    /// The results of the rules for the live subjects.
     pub fn tally(&self) -> &Tally {
         &self.tally
     }
 
-    /// The sets that decided before and that subjects may still be on, the newest first.
+    /// The previous sets that subjects may still use, the newest first.
     pub fn previous_sets(&self) -> Arc<Vec<Arc<ActiveSet>>> {
         self.formers.load_full()
     }
 
-    /// Takes what these are now.
+    /// Replaces the previous sets.
     pub fn set_formers(&self, formers: Vec<Arc<ActiveSet>>) {
         self.formers.store(Arc::new(formers));
     }
 
-    /// Decides by another set for somebody who is still on it: what is decided is kept, told and held against plugins as ever.
+    /// Decides with another set for a subject that still uses it: decisions are cached and failures reported and counted as usual.
     #[must_use]
     pub fn with_set(&self, set: Arc<ActiveSet>) -> Self {
         Self { cache: Arc::clone(&self.cache), set: ArcSwap::new(set), ..Self::new(ActiveSet::new(Vec::new()), Arc::clone(&self.listener)) }
     }
 
-    /// Counts a turn of a policy set.
+    /// Counts a transition of a policy set.
     pub fn count_transition(&self, turn: &'static str) {
         *locked(&self.turns).entry(turn).or_default() += 1;
     }
 
-    /// How often each turn was taken.
+    /// The number of transitions of each type.
     pub fn turns(&self) -> BTreeMap<&'static str, u64> {
         locked(&self.turns).clone()
     }
 
-    /// Takes whether a set waits for an approval.
+    /// Sets whether a set waits for an approval.
     pub fn set_awaits_approval(&self, awaits: bool) {
         self.awaits_approval.store(awaits, Ordering::Relaxed);
     }
 
-    /// Whether a set waits for an approval, as far as this host knows: the leader does.
+    /// Whether a set waits for an approval, as far as this host knows: only the leader does.
     pub fn awaits_approval(&self) -> bool {
         self.awaits_approval.load(Ordering::Relaxed)
     }
 
-    /// Decides by a set beside what is active: it is only tried, and neither told of nor held against a plugin.
+    /// Decides with a set that isn't active: failures are neither reported nor counted against a plugin.
     pub fn for_comparison(set: &ActiveSet, cache: Arc<Cache>) -> Self {
         Self { cache, tried: true, ..Self::new(set.afresh(), Arc::new(Unheard)) }
     }
 
-    /// Puts another set in the place of the active one. Decisions that have begun end under theirs.
+    /// Replaces the active set. Decisions in progress continue with their own set.
     pub fn activate(&self, set: Arc<ActiveSet>) {
         let same = self.active().digest() == set.digest();
         self.set.store(set);
@@ -235,7 +234,7 @@ impl Policies {
         }
     }
 
-    /// Has everything looked at again.
+    /// Requests that everything be reconciled.
     pub fn request_reconcile(&self) {
         self.listener.changed();
     }
@@ -245,22 +244,22 @@ impl Policies {
         self.set.load_full()
     }
 
-    /// Questions that were put at hot points.
+    /// The recorded questions at hot points.
     pub fn recorded(&self) -> Vec<Arc<replay::Recorded>> {
         self.sample.all()
     }
 
-    /// What was found before.
+    /// The cache of decisions.
     pub fn cache(&self) -> &Cache {
         &self.cache
     }
 
-    /// How many decisions are kept.
+    /// The number of cached decisions.
     pub fn cached(&self) -> usize {
         self.cache.len()
     }
 
-    /// What all decisions of one plan run under: the active set, and the plugins that are in quarantine now.
+    /// Pins the state for all decisions of one plan: the active set, and the plugins that are in quarantine now.
     pub fn pin(&self, standing: Standing) -> Pinned<'_> {
         Pinned { policies: self, set: self.active(), since: Instant::now(), passed_over: BTreeMap::new(), standing }
     }
@@ -269,20 +268,20 @@ impl Policies {
 /// Whether a subject has objects that a plan would change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It has none: the failure policy of a plugin may let others answer in its place.
+    /// It has none: the failure policy of a plugin may use a fallback.
     New,
-    /// It has some: if a plugin fails they stay as they are.
+    /// It has some: if a plugin fails, they stay unchanged.
     Running,
 }
 
-/// One set, for the time of one plan.
+/// A set that is pinned for one plan.
 #[derive(Debug)]
 pub struct Pinned<'a> {
     policies: &'a Policies,
     set: Arc<ActiveSet>,
-    /// Whoever is in quarantine by then stays there for the plan, and nobody else comes.
+    /// The plan considers quarantines as of this time.
     since: Instant,
-    /// The plugins whose conditions aren't met by the subject, or can't be evaluated: why.
+    /// The plugins whose match conditions the subject doesn't meet (none) or that can't be evaluated (why).
     passed_over: BTreeMap<String, Option<String>>,
     standing: Standing,
 }
@@ -293,7 +292,7 @@ impl Pinned<'_> {
         &self.set
     }
 
-    /// Evaluates under which conditions alone plugins are asked about the subject; its object and its namespace as rules see them.
+    /// Evaluates the match conditions of the plugins for the subject; object and namespace are as rules see them.
     pub(crate) fn evaluate_match_conditions(
         &mut self,
         subject: &Subject,
@@ -330,17 +329,17 @@ impl Pinned<'_> {
         }
     }
 
-    /// What was found before.
+    /// The cache of decisions.
     pub(crate) fn cache(&self) -> &Cache {
         &self.policies.cache
     }
 
-    /// Whether a plugin isn't asked about a subject because it failed too often.
+    /// Whether a plugin isn't called about a subject because it failed too often.
     fn is_quarantined(&self, member: &Member, subject: &Subject) -> bool {
         !self.policies.tried && member.health.is_quarantined(&subject.namespace, self.since)
     }
 
-    /// Calls a plugin that is bound to a policy point, and notes what comes of it.
+    /// Calls a plugin at its policy point, and records the outcome.
     fn call<Answer>(
         &self,
         point: PolicyPoint,
@@ -361,7 +360,7 @@ impl Pinned<'_> {
             match &outcome {
                 Ok((_, spent)) => {
                     span.record("outcome", "Answered");
-                    // Spans know no unsigned numbers.
+                    // Spans have no unsigned numbers.
                     spent.fuel.and_then(|fuel| i64::try_from(fuel).ok()).map(|fuel| span.record("fuel", fuel));
                 }
                 Err(error) => {
@@ -374,7 +373,7 @@ impl Pinned<'_> {
         self.noted(member, subject, outcome)
     }
 
-    /// Notes what came of one call, and tells it.
+    /// Records the outcome of one call, and reports it.
     fn noted<Answer>(&self, member: &Member, subject: &Subject, outcome: Result<(Answer, Spent), CallError>) -> Result<Answer, CallError> {
         let now = Instant::now();
         let outcome = outcome.map_err(|error| member.excuse(error));
@@ -385,7 +384,7 @@ impl Pinned<'_> {
                 }
                 member.health.answered(&subject.namespace, now)
             }
-            // Whatever a built-in fails on, there is nobody to answer better.
+            // A built-in has no better fallback, so its failures don't count.
             Err(error) if member.is_builtin() => member.health.failed_innocently(error),
             Err(error) => member.health.failed(&subject.namespace, error, now),
         };

@@ -1,4 +1,4 @@
-//! Which labels and annotations a target gets.
+//! Decides which labels and annotations a target gets.
 
 use super::{Decision, Pinned, Undecided, cached::CachedQuestion, chain::Fault};
 use crate::decide::member::Member;
@@ -16,23 +16,23 @@ use pointsman_sandbox::{
 use serde::{Deserialize, Serialize};
 use std::{collections::BTreeSet, sync::Arc};
 
-/// The question, of parts that many decisions share.
+/// The question. Its parts are shared by many decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Inputs {
-    /// What is to be served.
+    /// The subject.
     pub subject: Digested<Subject>,
-    /// What the labels and annotations are for.
+    /// The target of the labels and annotations.
     pub target: Digested<Target>,
-    /// The layers, the weakest first.
+    /// The layers in order of precedence, the lowest first.
     pub layers: Digested<Vec<Layer>>,
-    /// The labels that the host's frame has.
+    /// The labels of the host's frame.
     #[serde(default)]
     pub labels: Digested<Vec<Placed>>,
-    /// The annotations that the host's frame has.
+    /// The annotations of the host's frame.
     #[serde(default)]
     pub annotations: Digested<Vec<Placed>>,
-    /// What is told beside these fields, by name.
+    /// Additional facts, by name.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub facts: Digested<Vec<Fact>>,
     /// Seconds since 1970, rounded down to a minute.
@@ -41,31 +41,31 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// As one plugin is asked, given what those before it have placed.
+    /// The request to one plugin, with the labels and annotations that the plugins before it have set.
     pub fn request<'a>(&'a self, labels: &'a [Placed], annotations: &'a [Placed]) -> RequestRef<'a> {
         let Self { subject, target, layers, labels: _, annotations: _, facts, now } = self;
         RequestRef { subject, target, layers, labels, annotations, now: *now, facts }
     }
 }
 
-/// What the target gets.
+/// The labels and annotations of the target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Propagated {
     /// Its labels, by key.
     pub labels: Vec<Placed>,
     /// Its annotations, by key.
     pub annotations: Vec<Placed>,
-    /// What it doesn't get, each with the plugin that says so.
+    /// The keys that were dropped, each with the plugin that dropped it.
     pub dropped: Vec<(String, Dropped)>,
-    /// Why, each with the plugin that says so.
+    /// The reasons, each with the plugin that gave it.
     pub reasons: Vec<(String, Reason)>,
-    /// Who set each of the labels.
+    /// The writer of each label.
     pub label_writers: Vec<Writer>,
-    /// Who set each of the annotations.
+    /// The writer of each annotation.
     pub annotation_writers: Vec<Writer>,
 }
 
-/// The plugin that set a label or an annotation last, by its place among those that gave the answer; none for what the frame has.
+/// The plugin that last set a label or an annotation, by its index among the plugins of the decision; none for the frame's.
 pub type Writer = Option<u16>;
 
 impl Decision<Propagated> {
@@ -105,17 +105,17 @@ impl CachedQuestion for Inputs {
 }
 
 impl Pinned<'_> {
-    /// Says what the target gets.
+    /// Decides on the labels and annotations of the target.
     pub fn propagate(&self, inputs: &Inputs) -> Result<Arc<Decision<Propagated>>, Undecided> {
         self.decide(inputs)
     }
 
-    /// Lets one plugin go on with the labels and annotations.
+    /// Calls one plugin with the current labels and annotations.
     fn carry(&self, at: usize, member: &Member, inputs: &Inputs, so_far: &mut Propagated) -> Result<(), CallError> {
         let now = inputs.now_for(member);
         let answer: Answer = self.call(Inputs::POINT, member, inputs.subject(), |plugin| {
             let (mut answer, spent) = plugin.propagate(RequestRef { now, ..inputs.request(&so_far.labels, &so_far.annotations) })?;
-            // Whatever the order of its answer, the next plugin and the object see one.
+            // A canonical order, so that the order of the plugin's answer doesn't affect the next plugin or the object.
             answer.labels.sort();
             answer.annotations.sort();
             let known: BTreeSet<&str> = inputs.layers.iter().map(|layer| layer.name.as_str()).chain(ALWAYS).collect();
@@ -141,7 +141,7 @@ impl Pinned<'_> {
     }
 }
 
-/// Who has set what there is now: whoever had set it before, if it was there already, or else the plugin that was asked.
+/// The writer of each label or annotation: unchanged ones keep theirs, the others get the plugin that was called.
 fn writers(now: &[Placed], before: &[Placed], earlier: &[Writer], plugin: Writer) -> Vec<Writer> {
     let writer = |placed: &Placed| {
         let unchanged = before.iter().zip(earlier).find(|(before, _)| *before == placed);
@@ -150,10 +150,10 @@ fn writers(now: &[Placed], before: &[Placed], earlier: &[Writer], plugin: Writer
     now.iter().map(writer).collect()
 }
 
-/// What something may come from beside the layers: the plugin itself, and what the question tells of the subject.
+/// The permitted sources in addition to the layers: the plugin itself, and the question's facts about the subject.
 const ALWAYS: [&str; 3] = ["namespace", "plugin", "subject"];
 
-/// What the API server would refuse is refused here, where the plugin is known.
+/// Rejects here, where the plugin is known, what the API server would reject later.
 fn check(answer: &Answer, layers: &BTreeSet<&str>) -> Result<(), String> {
     for (what, placed) in [("label", &answer.labels), ("annotation", &answer.annotations)] {
         for Placed { key, value, layer } in placed {

@@ -1,4 +1,4 @@
-//! Questions at hot points, as they were put. No snapshot has them, so a sample is kept, which is put again to a set that is only tried.
+//! Recorded questions at hot points. Snapshots don't contain them, so a sample is stored and replayed on sets that are compared.
 
 use super::{
     Policies, Standing,
@@ -17,16 +17,16 @@ use std::{
     },
 };
 
-/// How many questions are kept.
+/// The maximum number of stored questions.
 const MAX_RECORDED_QUESTIONS: usize = 256;
 
-/// Of those after the first the one in so many, so that what is asked thousands of times a second costs nothing.
+/// After the first questions, only one in this many is stored, so that frequent calls cost nothing.
 const EVERY: u64 = 64;
 
-/// The largest matrix that is kept, in numbers.
+/// The largest stored matrix, in numbers.
 const LARGEST: usize = 8192;
 
-/// A question as it was put.
+/// A recorded question.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     subject: Subject,
@@ -43,7 +43,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Keeps a question, if it is its turn.
+    /// Stores a question, if the sampling selects it.
     pub(super) fn note(&self, subject: &Subject, question: Question, candidates: Candidates<'_>) {
         let seen = self.seen.fetch_add(1, Ordering::Relaxed);
         let wanted = seen < MAX_RECORDED_QUESTIONS as u64 || seen.is_multiple_of(EVERY);
@@ -63,27 +63,27 @@ impl Sample {
         kept.push_back(Arc::new(recorded));
     }
 
-    /// What is kept, the oldest first.
+    /// The stored questions, the oldest first.
     pub(super) fn all(&self) -> Vec<Arc<Recorded>> {
         locked(&self.kept).iter().cloned().collect()
     }
 }
 
-/// What another set makes of recorded questions.
+/// The effect of another set on recorded questions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Replayed {
-    /// How many were put.
+    /// The number of replayed questions.
     pub questions: usize,
-    /// At how many another candidate is the best.
+    /// The number of questions with another best candidate.
     pub best: usize,
-    /// At how many the best one stays, with other scores.
+    /// The number of questions with the same best candidate and other scores.
     pub scores: usize,
-    /// How many have no answer any more.
+    /// The number of questions without an answer under the new set.
     pub failed: usize,
 }
 
-/// The first of the candidates that score best, as whoever asks picks it.
+/// The first of the candidates with the best score, which is the one that callers pick.
 fn best(scores: &Scores) -> Option<usize> {
     let scored = scores.0.iter().enumerate().filter_map(|(at, score)| Some((at, (*score)?)));
     scored
@@ -92,7 +92,7 @@ fn best(scores: &Scores) -> Option<usize> {
 }
 
 impl Replayed {
-    /// Puts a question to both sets, and counts what differs.
+    /// Replays a question on both sets, and counts the difference.
     pub fn put(&mut self, recorded: &Recorded, before: &Policies, after: &Policies) {
         let Recorded { subject, question, features, values } = recorded;
         let features: Vec<&str> = features.iter().map(String::as_str).collect();
@@ -103,7 +103,7 @@ impl Replayed {
         match (ask(before), ask(after)) {
             (Ok(one), Ok(other)) if best(&one) != best(&other) => self.best += 1,
             (Ok(one), Ok(other)) => self.scores += usize::from(one != other),
-            // Where there was no answer before either, nothing is lost.
+            // If the previous set had no answer either, nothing is lost.
             (before, Err(_)) => self.failed += usize::from(before.is_ok()),
             (Err(_), Ok(_)) => self.best += 1,
         }

@@ -1,4 +1,4 @@
-//! How well each candidate suits. Asked often: nothing is kept, and nothing but numbers is moved.
+//! Scores candidates. Called often: nothing is cached, and only numbers are copied.
 
 use super::{
     Decision, Pinned, Undecided,
@@ -20,7 +20,7 @@ use std::{borrow::Cow, sync::Arc};
 /// The names of the features that the host knows, for each question.
 pub const fn features(question: Question) -> &'static [&'static str] {
     match question {
-        // As `placement::features` describes them.
+        // `placement::features` describes them.
         Question::NodePlacement => &[
             "allocatable-cpu",
             "free-cpu",
@@ -64,7 +64,7 @@ pub const fn features(question: Question) -> &'static [&'static str] {
             "pool-pressure",
             "age-seconds",
         ],
-        // As the picker names them (`host/picker/src/pick/features.rs`).
+        // The names that the picker uses (`host/picker/src/pick/features.rs`).
         Question::EndpointPick => &[
             "queue-length",
             "running-requests",
@@ -88,7 +88,7 @@ pub const fn features(question: Question) -> &'static [&'static str] {
     }
 }
 
-/// The candidates: a row each, with a column for every feature that the host knows of them.
+/// The candidates: one row each, with one column per known feature.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Candidates<'a> {
     /// The names of the columns.
@@ -102,7 +102,7 @@ impl<'a> Candidates<'a> {
         self.values.len().checked_div(self.features.len()).unwrap_or_default()
     }
 
-    /// The columns that a plugin wants, in its order; what the host doesn't know of these candidates is NaN.
+    /// The columns that a plugin wants, in its order; unknown features are NaN.
     fn columns(&self, wanted: &[String]) -> Cow<'a, [f64]> {
         if wanted.iter().map(String::as_str).eq(self.features.iter().copied()) {
             return Cow::Borrowed(self.values);
@@ -116,16 +116,16 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// A score for each candidate: the weighted sum over the plugins, or none if one excludes it.
+/// One score per candidate: the weighted sum over the plugins, or none if one excludes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scores(pub Vec<Option<f64>>);
 
-/// What one plugin says of one candidate's score.
+/// One plugin's explanation of one candidate's score.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Explained {
     /// The name of its PolicyPlugin.
     pub plugin: String,
-    /// What the candidate's score is made of, or why the plugin doesn't say.
+    /// The terms of the candidate's score, or why the plugin gives none.
     pub terms: Result<Vec<Term>, CallError>,
 }
 
@@ -148,7 +148,7 @@ impl Pinned<'_> {
             }
             Ok(Scores(sums))
         })?;
-        // To digest the numbers would take longer than to score them.
+        // A digest of the numbers would take longer than scoring them.
         Ok(Decision { answer: Arc::new(answer), inputs: Digest([0; 32]), plugins, failed })
     }
 
@@ -156,7 +156,7 @@ impl Pinned<'_> {
         let wanted = member.features(question);
         let matrix = candidates.columns(wanted);
         let columns = u32::try_from(wanted.len()).unwrap_or(u32::MAX);
-        // A plugin that wants no feature of this question has nothing to score by: all suit alike.
+        // A plugin that wants no feature of this question can't distinguish candidates: all are equal.
         if columns == 0 {
             return Ok(vec![0.5; candidates.rows()]);
         }
@@ -164,7 +164,7 @@ impl Pinned<'_> {
         self.call(PolicyPoint::SchedulingScoring, member, subject, |plugin| plugin.score(request))
     }
 
-    /// Says why one candidate got its scores: what each plugin in line says.
+    /// Explains the scores of one candidate: one entry per plugin, in order.
     pub fn explain(&self, subject: &Subject, question: Question, candidates: Candidates<'_>, row: usize) -> Vec<Explained> {
         let line = self.set.line(PolicyPoint::SchedulingScoring, subject, &std::collections::BTreeMap::new());
         let explained = line.into_iter().map(|member| {
@@ -180,7 +180,7 @@ impl Pinned<'_> {
     }
 }
 
-/// Clamped before it is weighed; NaN of one plugin excludes, whatever the others say.
+/// Clamps the score, then weighs it; NaN from any plugin excludes the candidate.
 fn add(sums: &mut [Option<f64>], scores: &[f64], weight: f64) {
     for (sum, score) in sums.iter_mut().zip(scores) {
         *sum = sum.filter(|_| !score.is_nan()).map(|sum| sum + weight * score.clamp(0.0, 1.0));

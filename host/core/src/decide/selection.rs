@@ -1,4 +1,4 @@
-//! Which runtime is to serve a model.
+//! Selects the runtime for a model.
 
 use super::{
     Decision, Pinned, Undecided,
@@ -17,13 +17,13 @@ use pointsman_sandbox::{
 use serde::{Deserialize, Serialize};
 use std::{cmp::Ordering, sync::Arc};
 
-/// The question, of parts that many decisions share.
+/// The question. Its parts are shared by many decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Inputs {
-    /// What is to be served.
+    /// The subject.
     pub subject: Digested<Subject>,
-    /// The model that it asks for.
+    /// Its model.
     pub model: Digested<Model>,
     /// The runtimes, by kind, namespace and name.
     pub candidates: Digested<Vec<Candidate>>,
@@ -33,13 +33,13 @@ pub struct Inputs {
     /// The accelerators of the cluster, by name.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub accelerators: Digested<Vec<Accelerator>>,
-    /// What the subject asks of accelerators, a group of pods each.
+    /// The subject's accelerator requirements, one per group of pods.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub demands: Digested<Vec<Demand>>,
-    /// What serves the subject now.
+    /// The runtime that serves the subject now.
     #[serde(default, skip_serializing_if = "is_none")]
     pub current: Digested<Option<Current>>,
-    /// What is told beside these fields, by name.
+    /// Additional facts, by name.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub facts: Digested<Vec<Fact>>,
     /// Seconds since 1970, rounded down to a minute.
@@ -52,7 +52,7 @@ fn is_none<T>(value: &Digested<Option<T>>) -> bool {
 }
 
 impl Inputs {
-    /// As one plugin is asked.
+    /// The request to a plugin.
     pub fn request(&self) -> RequestRef<'_> {
         let Self { subject, model, candidates, named, accelerators, demands, current, facts, now } = self;
         let (named, current, now) = (*named, current.as_ref(), *now);
@@ -60,29 +60,29 @@ impl Inputs {
     }
 }
 
-/// What all plugins together say of the runtimes.
+/// The combined verdicts of all plugins on the runtimes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Selection {
-    /// Of each candidate, in the order of the question.
+    /// One per candidate, in the order of the question.
     pub judged: Vec<Judged>,
-    /// The eligible ones by their places in the question, the best first.
+    /// The indices of the eligible candidates, the best first.
     pub ranking: Vec<usize>,
-    /// Whether nothing but the name decides between the first two.
+    /// Whether only the name distinguishes the first two.
     pub tie: bool,
-    /// The plugins that gave scores, in the order in which they were asked.
+    /// The plugins that gave scores, in the order of the calls.
     pub shares: Vec<ScoreShare>,
 }
 
-/// What one plugin adds to the scores.
+/// One plugin's share of the scores.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScoreShare {
     /// The name of its PolicyPlugin.
     pub plugin: String,
-    /// Of each candidate, multiplied by the plugin's weight; none where it gives none.
+    /// One per candidate, multiplied by the plugin's weight; none if the plugin gives none.
     pub scores: Vec<Option<f64>>,
 }
 
-/// What all plugins together say of one runtime.
+/// The combined verdict of all plugins on one runtime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Judged {
@@ -90,7 +90,7 @@ pub enum Judged {
     Eligible(Eligible),
     /// It can't, or must not.
     Excluded {
-        /// The plugin that excludes it; none if no plugin had anything to say of it.
+        /// The plugin that excludes it; none if no plugin gave a verdict.
         plugin: Option<String>,
         /// Why.
         reason: Reason,
@@ -128,7 +128,7 @@ impl CachedQuestion for Inputs {
 }
 
 impl Pinned<'_> {
-    /// Judges and ranks the runtimes.
+    /// Evaluates and ranks the runtimes.
     pub fn select(&self, inputs: &Inputs) -> Result<Arc<Decision<Selection>>, Undecided> {
         self.decide(inputs)
     }
@@ -139,7 +139,7 @@ impl Pinned<'_> {
     }
 }
 
-/// One exclusion excludes; scores are weighed and added up, and tie-breaks follow one another.
+/// A single exclusion excludes; scores are weighted and summed, and tie-breaks are concatenated.
 fn combine(inputs: &Inputs, verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Selection {
     let mut judged: Vec<Option<Judged>> = vec![None; inputs.candidates.len()];
     let mut shares = Vec::new();
@@ -194,7 +194,7 @@ fn combine(inputs: &Inputs, verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Sele
     Selection { judged, ranking, tie, shares }
 }
 
-/// What a plugin adds to the scores, if it gives any.
+/// A plugin's share of the scores, if it gives any.
 fn share(member: &Member, verdicts: &[Verdict]) -> Option<ScoreShare> {
     let score = |verdict: &Verdict| match verdict {
         Verdict::Eligible(eligible) => Some(member.weight() * eligible.score),
@@ -228,7 +228,7 @@ mod tests {
         Verdict::Excluded(Reason { code: code.to_owned(), message: String::new() })
     }
 
-    /// Of candidates with these namespaces and names, for a subject in `chat`.
+    /// Combines verdicts on candidates with these namespaces and names, for a subject in `chat`.
     fn combined(candidates: &[(&str, &str)], verdicts: Vec<(&Arc<Member>, Vec<Verdict>)>) -> Selection {
         let candidate = |(namespace, name): &(&str, &str)| Candidate {
             namespace: (*namespace).to_owned(),

@@ -1,4 +1,4 @@
-//! A policy set: everything that decides, at one moment.
+//! A policy set: all active plugins and rules at one moment.
 
 use super::member::Member;
 use crate::{rules::Rules, selector};
@@ -10,7 +10,7 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-/// An immutable policy set. A decision runs under one.
+/// An immutable policy set. Each decision uses one.
 #[derive(Debug)]
 pub struct ActiveSet {
     digest: Digest,
@@ -19,10 +19,10 @@ pub struct ActiveSet {
     configs: OnceLock<(Vec<(String, Value)>, Digest)>,
 }
 
-/// What stands in for a plugin that gives no answer.
+/// The fallback for a plugin that fails.
 #[derive(Clone, Debug)]
 pub enum StandIn {
-    /// Nobody: the others answer.
+    /// None: the other plugins answer.
     Skip,
     /// The built-in of the policy point.
     Default,
@@ -31,7 +31,7 @@ pub enum StandIn {
 }
 
 impl ActiveSet {
-    /// Puts the members in line: by order, then by name.
+    /// Orders the members: by order, then by name.
     pub fn new(mut members: Vec<Arc<Member>>) -> Self {
         members.sort_by(|a, b| (a.bound.order, &a.bound.name).cmp(&(b.bound.order, &b.bound.name)));
         let digest = Digest::of_all(members.iter().map(|member| member.identity()));
@@ -46,7 +46,7 @@ impl ActiveSet {
         Self { digest, rules, ..self }
     }
 
-    /// The same set, whose members haven't been asked anything yet.
+    /// The same set, whose members have new health.
     #[must_use]
     pub fn afresh(&self) -> Self {
         let members = self.members.iter().map(|member| Arc::new(member.afresh())).collect();
@@ -58,13 +58,13 @@ impl ActiveSet {
         &self.rules
     }
 
-    /// The configuration of each member, by its name. What a built-in takes where nobody says otherwise belongs to it: that is the
-    /// host's word. What a stranger's plugin takes by itself is its own claim.
+    /// The configuration of each member, by name. For a built-in policy it includes the defaults of the schema, because the host vouches
+    /// for them. The defaults of an untrusted plugin are only its own claim.
     pub fn configs(&self) -> &[(String, Value)] {
         &self.known_configs().0
     }
 
-    /// The digest of these.
+    /// The digest of the configurations.
     pub fn configs_digest(&self) -> &Digest {
         &self.known_configs().1
     }
@@ -72,33 +72,33 @@ impl ActiveSet {
     fn known_configs(&self) -> &(Vec<(String, Value)>, Digest) {
         self.configs.get_or_init(|| {
             let configs: Vec<_> = self.members.iter().map(|member| (member.name().to_owned(), config(member))).collect();
-            // Plain data always has JSON.
+            // Plain data can always be serialized.
             let digest = Digest::of_value(&configs).unwrap_or(Digest([0; 32]));
             (configs, digest)
         })
     }
 
-    /// The digest of all that decides.
+    /// The digest of the plugins and rules.
     pub fn digest(&self) -> &Digest {
         &self.digest
     }
 
-    /// The members, in line.
+    /// The members, in order.
     pub fn members(&self) -> &[Arc<Member>] {
         &self.members
     }
 
-    /// The member of a name.
+    /// The member with this name.
     pub fn member(&self, name: &str) -> Option<&Arc<Member>> {
         self.members.iter().find(|member| member.name() == name)
     }
 
-    /// Those that are asked about a subject at a policy point, in line.
+    /// The plugins that are called about a subject at a policy point, in order.
     pub fn line(&self, point: PolicyPoint, subject: &Subject, stand_ins: &BTreeMap<String, StandIn>) -> Vec<Arc<Member>> {
         let mut line: Vec<Arc<Member>> = Vec::new();
         let mut default_wanted = false;
         for member in self.members.iter().filter(|member| applies_at(member, point, subject)) {
-            // Whoever stands in for a plugin that replaces those before it, does too.
+            // The fallback of a plugin with mode Replace also replaces the plugins before it.
             let stand_in = stand_ins.get(member.name());
             if member.replaces() && !matches!(stand_in, Some(StandIn::Skip)) {
                 line.clear();
@@ -111,7 +111,7 @@ impl ActiveSet {
                 Some(StandIn::Previous(previous)) => line.push(Arc::clone(previous)),
             }
         }
-        // Asked twice it would count twice.
+        // Called twice, its answer would count twice.
         if default_wanted
             && !line.iter().any(|member| member.is_default(point))
             && let Some(default) = self.members.iter().find(|member| member.is_default(point))
@@ -141,7 +141,7 @@ pub(super) fn applies_at(member: &Member, point: PolicyPoint, subject: &Subject)
     member.bound.points.contains(&point) && concerns(member, subject)
 }
 
-/// Whether a member is asked about a subject, wherever.
+/// Whether a member applies to a subject, at any policy point.
 pub fn concerns(member: &Member, subject: &Subject) -> bool {
     member.bound.selection.as_ref().is_none_or(|selection| selector::fits(selection, subject))
 }

@@ -1,4 +1,4 @@
-//! What a pod looks like.
+//! Decides on a pod's template.
 
 use super::{
     Decision, Pinned, Undecided,
@@ -21,25 +21,25 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 
-/// The question, of parts that many decisions share.
+/// The question. Its parts are shared by many decisions.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Inputs {
-    /// What is to be served.
+    /// The subject.
     pub subject: Digested<Subject>,
-    /// What the pod does for it.
+    /// The pod's role.
     pub role: Role,
     /// For a leader or a worker: the role of its group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group_role: Option<Role>,
-    /// The layers, the weakest first.
+    /// The layers in order of precedence, the lowest first.
     pub layers: Digested<Vec<Layer>>,
     /// The host's frame: `metadata` and `spec`.
     pub template: Digested<Value>,
-    /// The names of the layers that only administrators write. No plugin is told; rules read who requested a field.
+    /// The names of the layers that only administrators write. Plugins don't get them; rules use them to determine who requested a field.
     #[serde(skip)]
     pub admin_layers: Vec<String>,
-    /// What is told beside these fields, by name.
+    /// Additional facts, by name.
     #[serde(default, skip_serializing_if = "super::is_empty")]
     pub facts: Digested<Vec<Fact>>,
     /// Seconds since 1970, rounded down to a minute.
@@ -48,35 +48,35 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    /// As one plugin is asked, given what those before it have made of the template.
+    /// The request to one plugin, with the template as the plugins before it have left it.
     pub fn request<'a>(&'a self, template: &'a str) -> RequestRef<'a> {
         let Self { subject, role, group_role, layers, template: _, admin_layers: _, facts, now } = self;
         RequestRef { subject, role: *role, group_role: *group_role, layers, template, now: *now, facts }
     }
 }
 
-/// What all plugins together made of the template.
+/// The template after all plugins.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Templated {
-    /// The template as JSON: as a value it would take ten times the memory, and decisions are kept.
+    /// The template as JSON: a `Value` would take ten times the memory, and decisions are cached.
     #[serde(serialize_with = "image::json::serialize")]
     pub template: String,
-    /// What was done, in order.
+    /// The operations that were applied, in order.
     pub steps: Vec<Step>,
-    /// Why, each with the plugin that says so.
+    /// The reasons, each with the plugin that gave it.
     pub reasons: Vec<(String, Reason)>,
 }
 
-/// One operation that was carried out.
+/// An operation that was applied.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// The plugin that wanted it.
+    /// The plugin that requested it.
     pub plugin: String,
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
 }
 
-/// What a template has beside labels, annotations and the pod's spec: a name, a namespace and owners are the host's to give.
+/// The path of a field other than labels, annotations and the pod's spec: only the host sets a name, a namespace and owners.
 fn foreign(template: &Value) -> Option<String> {
     let outside = |value: &Value, known: [&str; 2]| value.as_object()?.keys().find(|key| !known.contains(&key.as_str())).cloned();
     let of_metadata = || outside(&template["metadata"], ["labels", "annotations"]).map(|key| format!("/metadata/{key}"));
@@ -112,12 +112,12 @@ impl CachedQuestion for Inputs {
 }
 
 impl Pinned<'_> {
-    /// Turns the layers into a pod's template.
+    /// Builds a pod's template from the layers.
     pub fn template(&self, inputs: &Inputs) -> Result<Arc<Decision<Templated>>, Undecided> {
         self.decide(inputs)
     }
 
-    /// Lets one plugin go on with the template.
+    /// Calls one plugin with the current template.
     fn lay(&self, member: &Member, inputs: &Inputs, so_far: &mut Templated) -> Result<(), CallError> {
         let now = inputs.now_for(member);
         let (template, answer) = self.call(Inputs::POINT, member, inputs.subject(), |plugin| {
@@ -140,7 +140,7 @@ impl Pinned<'_> {
             if let Some(foreign) = foreign(&template) {
                 return Err(CallError::Nonsense(printable_line(&format!("a policy may not set {foreign}"))));
             }
-            // No fault of the plugin's: mostly a user says so.
+            // Not the plugin's fault: usually a user requested it.
             if let Some(flaw) = pod_template::flaw(&template) {
                 return Err(CallError::Failed(printable_line(&format!("the layers don't form a valid pod template: {flaw}"))));
             }

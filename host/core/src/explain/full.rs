@@ -1,4 +1,4 @@
-//! Everything that was decided, for people.
+//! The complete explanation as text.
 
 use super::{
     conditions,
@@ -16,7 +16,7 @@ use crate::{
 };
 use pointsman_sandbox::point::{Reason, propagation::Placed, selection::Candidate};
 
-/// Everything that was decided about a subject.
+/// All decisions about a subject.
 pub fn text(subject: &Subject, plan: &Plan) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let mut text = format!("{} {namespace}/{name}\n", resource.kind);

@@ -1,4 +1,4 @@
-//! Where the labels and annotations of all objects and pods come from.
+//! The origin of the labels and annotations of all objects and pods.
 
 use super::lines::{cut, line, role, table, word};
 use crate::{
@@ -11,10 +11,10 @@ use crate::{
 };
 use pointsman_sandbox::point::propagation::{Placed, Target};
 
-/// Who sets what no plugin does.
+/// The writer of labels and annotations that no plugin sets.
 pub(super) const HOST: &str = "the host";
 
-/// The labels and annotations of each object and of the pods of each template: the layer that each comes from, and who set it.
+/// The labels and annotations of each object and of the pods of each template, each with its layer and its writer.
 pub fn text(subject: &Subject, plan: &Plan) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let mut text = format!("{} {namespace}/{name}\n", resource.kind);
@@ -30,7 +30,7 @@ pub fn text(subject: &Subject, plan: &Plan) -> String {
     text
 }
 
-/// Those of one object, or of the pods of a template.
+/// The labels and annotations of one object or pod template.
 pub(super) fn target_labels(text: &mut String, target: &Target, decision: &Decision<Propagated>) {
     let answer = &*decision.answer;
     let role = role(target.role, target.group_role);

@@ -1,14 +1,14 @@
-//! Lines of text: columns, cut and wrapped.
+//! Layout of text: columns, truncated and wrapped lines.
 
 use super::number;
 use pointsman_sandbox::point::Role;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// How wide a screen is taken to be.
+/// The assumed width of the screen.
 pub(super) const WIDTH: usize = 100;
 
-/// How much of a value is shown in a line.
+/// The maximum length of a value in a line.
 const VALUE: usize = 100;
 
 pub(super) fn line(text: &mut String, depth: usize, words: &str) {
@@ -16,14 +16,14 @@ pub(super) fn line(text: &mut String, depth: usize, words: &str) {
     writeln!(text, "{:depth$}{words}", "", depth = depth * 2).ok();
 }
 
-/// Columns, each as wide as its widest cell; the last as it is.
+/// Columns, each as wide as its widest cell, except the last.
 pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     for row in columns(rows) {
         line(text, 1, &row);
     }
 }
 
-/// The same, cut at the edge of the screen.
+/// A table whose lines are truncated at the edge of the screen.
 pub(super) fn cut_table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     for row in columns(rows) {
         line(text, 1, &shortened(&row, WIDTH - 2));
@@ -44,7 +44,7 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(row).collect()
 }
 
-/// Words in as many lines as they need, each no longer than the screen is wide unless a word is.
+/// Text that is wrapped at the width of the screen, or at a longer word.
 pub(super) fn wrapped(text: &mut String, depth: usize, words: &str) {
     let mut row = String::new();
     for word in words.split_whitespace() {
@@ -61,12 +61,12 @@ pub(super) fn wrapped(text: &mut String, depth: usize, words: &str) {
     line(text, depth, &row);
 }
 
-/// Words in one line, cut where the screen ends.
+/// Text in one line, truncated at the width of the screen.
 pub(super) fn cut_line(text: &mut String, depth: usize, words: &str) {
     line(text, depth, &shortened(words, WIDTH - depth * 2));
 }
 
-/// A value in one line, and not endless.
+/// A value in one line, truncated.
 pub(super) fn cut(value: &str) -> String {
     shortened(value, VALUE)
 }
@@ -80,7 +80,7 @@ fn shortened(text: &str, width: usize) -> String {
     format!("{}\u{2026}", kept.trim_end())
 }
 
-/// A value of few words as the JSON has it.
+/// A unit variant as its JSON text.
 pub(super) fn word(value: &impl Serialize) -> String {
     serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
@@ -93,12 +93,12 @@ pub(super) fn role(role: Option<Role>, group: Option<Role>) -> String {
     }
 }
 
-/// A score with no more digits than tell two apart that people mean to be different.
+/// A score rounded to three decimals, enough to tell apart scores that are meant to differ.
 pub(super) fn score(score: f64) -> String {
     number((score * 1000.0).round() / 1000.0).to_string()
 }
 
-/// A number of things.
+/// A number with a noun in the singular or plural.
 pub(super) fn count(number: usize, noun: &str) -> String {
     if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
 }

@@ -1,4 +1,4 @@
-//! What of a plan concerns one pod.
+//! The parts of a plan that concern one pod.
 
 use super::{
     conditions,
@@ -16,20 +16,20 @@ use crate::{
 use pointsman_sandbox::point::Role;
 use serde_json::Value;
 
-/// KubeRay's label of a pod's place in a group.
+/// KubeRay's label with a pod's role in its group.
 const RAY_NODE_TYPE: &str = "ray.io/node-type";
 
-/// How many labels are listed that the plan gives another value.
+/// The maximum number of differing labels that are listed.
 const MAX_LABELS: usize = 3;
 
-/// The kind and the name of the subject that a live pod belongs to, if it belongs to one.
+/// The kind and name of the subject that a live pod belongs to, if any.
 pub fn subject(pod: &Value) -> Option<(&'static SubjectKind, String)> {
     let Pod { kind, subject, .. } = Pod::from_value(pod);
     let kind = SubjectKind::parse(&kind).filter(|_| !subject.is_empty())?;
     Some((kind, subject))
 }
 
-/// The state of a live pod, what makes it, and what each plugin contributed to that.
+/// The state of a live pod, the object that creates it, and the contribution of each plugin.
 pub fn text(subject: &Subject, plan: &Plan, live: &Value) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let field = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
@@ -57,7 +57,7 @@ pub fn text(subject: &Subject, plan: &Plan, live: &Value) -> String {
     text
 }
 
-/// The template whose labels a pod has most of, if it has any.
+/// The template that shares the most labels with a pod, if any.
 fn template<'p>(plan: &'p Plan, labels: &Labels) -> Option<(&'p Object, Option<Role>, &'p Value)> {
     let templates = plan.objects.iter().flatten().flat_map(|object| {
         let found = Workload::find(object.key.resource).map(|workload| workload.templates_in(&object.body)).unwrap_or_default();
@@ -76,7 +76,7 @@ fn template<'p>(plan: &'p Plan, labels: &Labels) -> Option<(&'p Object, Option<R
     Some((object, role, template))
 }
 
-/// A pod's place in a group, as the controllers of groups label it.
+/// A pod's role in its group, from the labels of the group's controller.
 fn place(labels: &Labels) -> GroupRole {
     let leads = match (labels.get(WORKER_INDEX), labels.get(RAY_NODE_TYPE)) {
         (Some(index), _) => index == "0",
@@ -86,7 +86,7 @@ fn place(labels: &Labels) -> GroupRole {
     if leads { GroupRole::Leader } else { GroupRole::Worker }
 }
 
-/// In which labels a pod isn't as it is planned: another template made it.
+/// The labels in which a pod differs from its planned template: another version of the template created it.
 fn difference(labels: &Labels, template: &Value) -> String {
     let planned = strings(&template["metadata"]["labels"]);
     let other = planned.iter().filter(|(key, value)| labels.get(*key) != Some(value));

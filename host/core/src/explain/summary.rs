@@ -1,4 +1,4 @@
-//! What was decided, on a screen: the runtimes, what each plugin contributed, and what needs attention.
+//! A summary of the decisions on one screen: the runtimes, the contribution of each plugin, and problems.
 
 use super::{
     conditions,
@@ -23,20 +23,20 @@ use pointsman_sandbox::point::{Reason, propagation::Target, selection::Candidate
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many runtimes are listed.
+/// The maximum number of runtimes that are listed.
 const MAX_RUNTIMES: usize = 6;
 
-/// How many of a plugin's reasons are listed, and how many labels are by their keys.
+/// The maximum number of reasons per plugin, and of label keys.
 const MAX_REASONS: usize = 2;
 const MAX_KEYS: usize = 3;
 
-/// How many states that need attention are listed, those that need it most first.
+/// The maximum number of conditions that are listed, the most serious first.
 const MAX_STATES: usize = 5;
 
-/// The reason of a condition that waits for another one, which says more.
+/// The reason of a condition that waits for another one; the other one has the details.
 const BLOCKED: &str = "Blocked";
 
-/// What people want to know first.
+/// The summary of a subject's plan.
 pub fn text(subject: &Subject, plan: &Plan) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let conditions = conditions(subject, plan);
@@ -60,7 +60,7 @@ pub fn text(subject: &Subject, plan: &Plan) -> String {
     text
 }
 
-/// The runtimes: the selected one, those that it was preferred to, and those that were excluded.
+/// The runtimes: the selected one, the alternatives that rank lower, and the excluded ones.
 fn runtimes(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer: &Selection) {
     let selected = selected(plan, inputs);
     let eligible = |place: usize| match answer.judged.get(place) {
@@ -79,7 +79,7 @@ fn runtimes(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer: 
         let why = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
         rows.push([candidate(&inputs.candidates[*place]), score(found.score), why]);
     }
-    // The selected one comes first: it needn't be the best any more.
+    // The selected runtime is listed first, even if it is no longer the best.
     let place = answer.ranking.iter().position(|place| selected == Some(*place));
     if let Some(rows) = rows.get_mut(..=place.unwrap_or_default()) {
         rows.rotate_right(1);
@@ -92,7 +92,7 @@ fn runtimes(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer: 
         }
     }
     let further = rows.len().saturating_sub(MAX_RUNTIMES);
-    // A line for the last one is no longer than one for how many there are.
+    // A line with the last runtime takes no more space than a line with the number of further ones.
     let shown = if further > 1 { MAX_RUNTIMES } else { rows.len() };
     cut_table(text, rows.get(..shown).unwrap_or_default());
     if further > 1 {
@@ -107,7 +107,7 @@ fn candidate(Candidate { kind, namespace, name, .. }: &Candidate) -> String {
     if namespace.is_empty() { format!("{kind} {name}") } else { format!("{kind} {namespace}/{name}") }
 }
 
-/// Why another runtime isn't the selected one.
+/// Why another runtime isn't selected.
 fn against(inputs: &selection::Inputs, answer: &Selection, selected: usize, other: usize) -> String {
     let merit = |place: usize| match answer.judged.get(place) {
         Some(Judged::Eligible(eligible)) => Some((eligible.score, &eligible.tie_break)),
@@ -135,7 +135,7 @@ fn against(inputs: &selection::Inputs, answer: &Selection, selected: usize, othe
     }
 }
 
-/// Which plugin gave how much of a score, where several gave some.
+/// The plugins' shares of a score, if several gave one.
 fn split(answer: &Selection, place: usize) -> String {
     let shares = answer.shares.iter().filter_map(|share| Some((share.plugin.as_str(), (*share.scores.get(place)?)?)));
     let shares: Vec<String> = shares.map(|(plugin, given)| format!("{plugin} {}", score(given))).collect();
@@ -146,26 +146,26 @@ fn reasons(reasons: &[Reason]) -> String {
     reasons.iter().map(|reason| reason.message.as_str()).collect::<Vec<_>>().join(" ")
 }
 
-/// What one plugin contributed to a plan.
+/// One plugin's contribution to a plan.
 #[derive(Debug, Default)]
 struct Contribution<'p> {
-    /// How many runtimes it gave a score, and how many it excluded.
+    /// The number of runtimes that it scored, and that it excluded.
     scored: usize,
     excluded: usize,
-    /// The templates of pods that it changed, and its changes by the layers that asked for them.
+    /// The number of pod templates that it changed, and the number of changes per requesting layer.
     templates: usize,
     changes: BTreeMap<&'p str, usize>,
-    /// The keys of labels and annotations that it set, and the objects that have them; how many it dropped.
+    /// The keys of the labels and annotations that it set, their objects, and the number that it dropped.
     keys: BTreeSet<&'p str>,
     objects: BTreeSet<(&'p str, &'p str)>,
     dropped: usize,
-    /// What it says of its answers, each once.
+    /// The distinct reasons that it gave.
     reasons: Vec<&'p Reason>,
-    /// Where it gave no answer, and why.
+    /// The points at which it failed, and why.
     failures: BTreeSet<String>,
 }
 
-/// What each plugin contributed, in the order in which they were asked.
+/// The contribution of each plugin, in the order of the calls.
 #[derive(Debug, Default)]
 pub(super) struct Contributions<'p>(Vec<(&'p str, Contribution<'p>)>);
 
@@ -298,7 +298,7 @@ impl Contribution<'_> {
     }
 }
 
-/// The conditions that aren't as they should be, or warn, each with its remedy. Those that say the same are one.
+/// The conditions that need attention, each with its remedy. Conditions with the same message are merged.
 pub(super) fn attention(text: &mut String, plan: &Plan, conditions: &[Value]) {
     let field = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
     let mut states: Vec<([String; 3], Vec<String>)> = Vec::new();
@@ -316,7 +316,7 @@ pub(super) fn attention(text: &mut String, plan: &Plan, conditions: &[Value]) {
     if states.is_empty() {
         return line(text, 0, "nothing needs attention");
     }
-    // What failed says more than what warns, and that more than what isn't known yet.
+    // Failures come first, then warnings, then unknown conditions.
     let weight = |([status, ..], _): &([String; 3], Vec<String>)| ["False", "True", "Unknown"].iter().position(|known| known == status);
     states.sort_by_key(weight);
     line(text, 0, "needs attention");
@@ -332,6 +332,6 @@ fn needs_attention(plan: &Plan, told: &Value) -> bool {
     if told["type"] == APPLIED {
         return told["status"] != "True" || [WAITING, RESTARTING].iter().any(|reason| told["reason"] == *reason);
     }
-    // Ready repeats what another one says.
+    // Ready only repeats another condition.
     plan.status.conditions.iter().any(|condition| told["type"] == condition.type_ && condition.needs_attention())
 }

@@ -1,4 +1,4 @@
-//! Texts of plans that are put together here.
+//! Texts of hand-built plans.
 
 use super::{labels, summary};
 use crate::{
@@ -41,7 +41,7 @@ fn eligible(score: f64) -> Judged {
     Judged::Eligible(Eligible { score, ..Eligible::default() })
 }
 
-/// A selection of the first of some runtimes, by two plugins.
+/// A plan that selects the first of these runtimes, with the shares of two plugins.
 fn selected(judged: Vec<Judged>, shares: Vec<ScoreShare>) -> Plan {
     let name = |number: usize| format!("r{number}");
     let candidate =

@@ -1,4 +1,4 @@
-//! Who asked for a field of the planned objects, and who set it.
+//! Explains which layer requested a field of the planned objects, and which plugin set it.
 
 use super::{
     labels::HOST,
@@ -13,7 +13,7 @@ use crate::{
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// What a path leads to in the objects of a plan.
+/// The fields at a path in the objects of a plan.
 #[derive(Debug)]
 pub struct FoundFields<'p> {
     subject: &'p Subject,
@@ -21,24 +21,24 @@ pub struct FoundFields<'p> {
     parts: Vec<(&'p Object, FoundPart)>,
 }
 
-/// Why a path leads to nothing.
+/// Why a path has no field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoField {
-    /// No object is planned.
+    /// No objects are planned.
     #[error("no objects are planned, so no field has a value: run `pointsman explain` without --why for the reason")]
     Unplanned,
-    /// It isn't there.
+    /// No object has this field.
     #[error("no planned object has the field {path}: {hint}")]
     Missing {
-        /// The path as it was written.
+        /// The path as it was entered.
         path: String,
-        /// What there is instead.
+        /// The existing alternatives.
         hint: String,
     },
 }
 
-/// The fields at a path of the objects of a plan. A path that begins at the root of an object is understood so; any other one begins at the root
-/// of a template of pods. `configs` are those of all plugins.
+/// The fields at a path in the objects of a plan. A path is read from the root of an object if possible, otherwise from the root of a pod
+/// template. `configs` are the configurations of all plugins.
 pub fn find<'p>(subject: &'p Subject, plan: &'p Plan, configs: &[(String, Value)], path: &FieldPath) -> Result<FoundFields<'p>, NoField> {
     let objects = plan.objects.as_deref().filter(|objects| !objects.is_empty()).ok_or(NoField::Unplanned)?;
     let mut parts: Vec<(&Object, FoundPart)> = Vec::new();
@@ -73,7 +73,7 @@ pub fn find<'p>(subject: &'p Subject, plan: &'p Plan, configs: &[(String, Value)
     Ok(FoundFields { subject, plan, parts })
 }
 
-/// What there is where a path ends.
+/// The alternatives at the last existing part of a path.
 fn hint(object: &Object, MissingPart { path, name, known, .. }: &MissingPart) -> String {
     let place = if path.is_empty() { String::new() } else { format!("{path} of ") };
     let known: BTreeSet<&str> = known.iter().map(String::as_str).collect();
@@ -83,7 +83,7 @@ fn hint(object: &Object, MissingPart { path, name, known, .. }: &MissingPart) ->
 }
 
 impl FoundFields<'_> {
-    /// For people.
+    /// The explanation as text.
     pub fn text(&self) -> String {
         let ObjectKey { resource, namespace, name } = &self.subject.key;
         let mut text = format!("{} {namespace}/{name}\n", resource.kind);
@@ -106,7 +106,7 @@ impl FoundFields<'_> {
         [inner.to_owned(), cut(&value), by, writer.clone().unwrap_or_else(|| HOST.to_owned())]
     }
 
-    /// A layer, with the object that it is, where that is known.
+    /// A layer, with the name of its object if that is known.
     fn layer(&self, layer: &str) -> String {
         let ObjectKey { resource, name, .. } = &self.subject.key;
         match layer.split('-').next() {
@@ -123,7 +123,7 @@ impl FoundFields<'_> {
         }
     }
 
-    /// For programs.
+    /// The explanation as JSON.
     pub fn json(&self) -> Value {
         let entry = |(object, part): &(&Object, FoundPart)| {
             let ObjectKey { resource, namespace, name } = &object.key;

@@ -7,7 +7,7 @@ use pointsman_sandbox::point::describe::Description;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A question from its image, as golden cases have it.
+/// Parses a question from its image, as in golden cases.
 fn read<Question: DeserializeOwned>(image: Value) -> Question {
     serde_json::from_value(image).unwrap()
 }
@@ -20,7 +20,7 @@ fn subject() -> Value {
     })
 }
 
-/// A question in which every field is set.
+/// A question with every field set.
 fn selecting() -> selection::Inputs {
     let entries = json!([{"key": "a", "value": "b"}]);
     let supported = json!({"name": "safetensors", "version": "1", "comparison": "greater-than", "weight": 2});
@@ -76,7 +76,7 @@ fn propagating() -> propagation::Inputs {
     }))
 }
 
-/// The places of all values in a JSON document that hold no others.
+/// The JSON pointers of all leaves of a document.
 fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => fields.iter().for_each(|(name, value)| leaves(value, &format!("{at}/{name}"), found)),
@@ -85,7 +85,7 @@ fn leaves(value: &Value, at: &str, found: &mut Vec<String>) {
     }
 }
 
-/// Other values of the same type: one of them is another value of an enum, too.
+/// Other values of the same type, including other values of an enum.
 fn others(value: &Value) -> Vec<Value> {
     match value {
         Value::String(text) => vec![json!(format!("{text}x")), json!("worker"), json!("object"), json!("equal")],
@@ -102,7 +102,7 @@ fn policies(point: PolicyPoint, wants_time: bool) -> Policies {
     Policies::new(ActiveSet::new(vec![Arc::new(member)]), Arc::new(Unheard))
 }
 
-/// Changes each value of a question in turn, and expects another key each time.
+/// Changes each value of a question in turn, and expects a different key each time.
 fn each_value_is_in_the_key<Question: CachedQuestion + Serialize + DeserializeOwned>(question: &Question) {
     let [timed, timeless] = [true, false].map(|wants_time| policies(Question::POINT, wants_time));
     let keys = |question: &Question| [&timed, &timeless].map(|policies| policies.pin(Standing::New).key(question, &question.digest()));
