@@ -1,4 +1,4 @@
-//! A FineTunedWeight, and what is written about it: whether its model and the place of its files let services load it.
+//! FineTunedWeights and their status: whether services can load a weight, given its model and the location of its files.
 
 use crate::{
     condition::{Condition, condition_json},
@@ -14,62 +14,62 @@ use pointsman_crds::ome::{
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The field manager of weights' statuses.
+/// The field manager of the statuses of FineTunedWeights.
 pub const STATUS_MANAGER: &str = "pointsman/weight-status";
 
-/// The condition of a weight that says whether services can load it.
+/// The condition that reports whether services can load a weight.
 const READY: &str = "Ready";
 
-/// The names under which tools write the rank of an adapter.
+/// The names that tools use for the rank of an adapter.
 const RANK: [&str; 5] = ["rank", "r", "lora_rank", "loraRank", "lora_r"];
 
 /// A fine-tuned weight.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WeightView {
-    /// The model that was tuned: its namespace, empty for one of the whole cluster, and its name.
+    /// The base model: its namespace, empty for a cluster-scoped one, and its name.
     pub tuned: (String, String),
-    /// How it was tuned: its modelType, else the strategy of its hyperParameters.
+    /// The tuning method: its modelType, otherwise the strategy in its hyperParameters.
     pub tuning: Option<String>,
-    /// The rank of its matrices, as its hyperParameters say it.
+    /// The rank of its matrices, from its hyperParameters.
     pub rank: Option<u32>,
-    /// Whether it is a whole model, which is served in place of the tuned one.
+    /// Whether it is a complete model, which is served instead of the base model.
     pub is_merged: bool,
-    /// Where its files come from.
+    /// The URI of its files.
     pub storage_uri: String,
-    /// Whether it is switched off.
+    /// Whether it is disabled.
     pub disabled: bool,
-    /// Whether it is deprecated, as its status says.
+    /// Whether its status marks it as deprecated.
     pub is_deprecated: bool,
-    /// How far it has come.
+    /// Its lifecycle state.
     pub state: Option<LifeCycleState>,
-    /// The uid of the training job that it was created for, if it was.
+    /// The uid of the training job that it was created for, if any.
     pub trained_by: Option<String>,
-    /// What is written about it.
+    /// Its live state, for writing its status.
     pub live: LiveWeight,
 }
 
-/// A weight as it stands in the cluster.
+/// A weight as it exists in the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveWeight {
-    /// What every object has.
+    /// The fields that every object has.
     pub object: LiveObject,
-    /// Whether somebody else has written its state.
+    /// Whether another field manager has written its state.
     pub has_foreign_state: bool,
 }
 
-/// The model that a weight was made of, as far as weights depend on it.
+/// The state of a weight's base model, as far as weights depend on it.
 #[derive(Clone, Copy, Debug)]
 pub struct BaseModelState<'a> {
     /// Its kind.
     pub kind: &'a str,
-    /// Whether it is switched off.
+    /// Whether it is disabled.
     pub is_disabled: bool,
-    /// How far it has come.
+    /// Its lifecycle state.
     pub state: Option<LifeCycleState>,
 }
 
 impl WeightView {
-    /// Reads a FineTunedWeight.
+    /// Parses a FineTunedWeight.
     pub fn from_object(object: &Value) -> serde_json::Result<Self> {
         let spec = FineTunedWeightSpec::deserialize(&object["spec"])?;
         let status = object.get("status").map_or_else(|| Ok(ModelStatusSpec::default()), ModelStatusSpec::deserialize)?;
@@ -91,13 +91,14 @@ impl WeightView {
         })
     }
 
-    /// Whether services do the same with another state of it.
+    /// Whether this state makes no difference to services.
     pub fn serves_the_same(&self, other: &Self) -> bool {
         let service_view = |weight: &Self| Self { live: LiveWeight::default(), ..weight.clone() };
         service_view(self) == service_view(other)
     }
 
-    /// What its status is to be, if it isn't that already. A state that somebody else has written stays, as it does for models.
+    /// The status to write, if it differs from the current one. A state that another field manager has written stays unchanged, as for
+    /// models.
     pub fn status_to_write(&self, base: Option<BaseModelState<'_>>, now: Timestamp) -> Option<Value> {
         let live = &self.live.object;
         if live.is_deleting || self.live.has_foreign_state {
@@ -115,7 +116,7 @@ impl WeightView {
         (status != live.status).then_some(status)
     }
 
-    /// Its state, and whether services can load it.
+    /// Its lifecycle state, and whether services can load it.
     fn summary(&self, base: Option<BaseModelState<'_>>) -> (LifeCycleState, Condition) {
         let name = &self.tuned.1;
         let no = |state, reason: &str, message: String| (state, Condition::no(READY, reason, message));
@@ -153,12 +154,12 @@ impl WeightView {
     }
 }
 
-/// Whether a status says that its object is deprecated.
+/// Whether a status marks its object as deprecated.
 pub fn is_deprecated(status: &ModelStatusSpec) -> bool {
     status.lifecycle.as_deref().is_some_and(|lifecycle| lifecycle.eq_ignore_ascii_case("deprecated"))
 }
 
-/// The rank that hyperparameters say. Tools write numbers as text, too.
+/// The rank in hyperparameters. Tools also write numbers as strings.
 fn rank(hyper_parameters: &Map<String, Value>) -> Option<u32> {
     let number = |value: &Value| match value {
         Value::String(text) => text.trim().parse().ok(),
@@ -167,7 +168,7 @@ fn rank(hyper_parameters: &Map<String, Value>) -> Option<u32> {
     RANK.iter().find_map(|name| hyper_parameters.get(*name).and_then(number)).filter(|rank| *rank > 0)
 }
 
-/// What is wrong with the URI of a weight's files, as far as that can be seen without fetching them.
+/// Why the URI of a weight's files is invalid, as far as that is visible without downloading them.
 fn storage_flaw(uri: &str) -> Option<String> {
     let fix = |remedy: &str| Some(format!("spec.storage.storageUri is {uri:?}, which Pointsman can't download: {remedy}."));
     let Some((scheme, rest)) = uri.split_once("://") else { return fix("write a URI, such as hf://ORGANISATION/NAME") };
@@ -237,7 +238,7 @@ mod tests {
         assert_eq!(state(&weight(json!({"disabled": true}), json!({})), ready), expect("Ready", "Disabled"));
         let vendor = weight(json!({"storage": {"storageUri": "vendor://a/b/c"}}), json!({}));
         assert_eq!(state(&vendor, ready), expect("Failed", "InvalidStorage"));
-        // A whole model needs nothing of its base but what is known of it.
+        // A complete model only requires that its base model is known.
         let merged = weight(json!({"configuration": {"merged_weights": true}}), json!({}));
         assert_eq!(state(&merged, base(LifeCycleState::Failed)), expect("Ready", "Usable"));
         let there = weight(json!({"baseModelRef": {"name": "llama", "namespace": "ml"}}), json!({}));

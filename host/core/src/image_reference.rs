@@ -1,13 +1,13 @@
 //! References to container images, as kubelets read them: the grammar of `distribution/reference`.
 
-/// The longest registry and repository, and the longest tag.
+/// The maximum length of registry and repository together, and of the tag.
 const MAX_NAME: usize = 255;
 const MAX_TAG: usize = 128;
 
 /// The digest algorithms of image references, each with its number of hexadecimal digits.
 const DIGESTS: [(&str, usize); 3] = [("sha256", 64), ("sha384", 96), ("sha512", 128)];
 
-/// What is wrong with a reference, and what to do; none where a kubelet can read it.
+/// Why a reference is invalid, and how to fix it; none if a kubelet accepts it.
 pub fn flaw(reference: &str) -> Option<String> {
     if reference.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Some(format!("the image {reference:?} contains spaces: remove them"));
@@ -28,7 +28,7 @@ pub fn flaw(reference: &str) -> Option<String> {
     wrong.map(|wrong| format!("the image {reference:?} is not a reference: {wrong}"))
 }
 
-/// The registry, if the first part is one, and what is behind it.
+/// The registry, if the first part is one, and the rest.
 fn split_registry(name: &str) -> (Option<&str>, &str) {
     let is_registry =
         |first: &str| first.contains(['.', ':']) || first == "localhost" || first.bytes().any(|byte| byte.is_ascii_uppercase());

@@ -1,8 +1,8 @@
-//! What names an object.
+//! The identity of an object.
 
 use crate::resource::Resource;
 
-/// What names an object.
+/// The identity of an object.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectKey {
     /// Its kind.

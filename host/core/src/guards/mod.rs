@@ -1,4 +1,4 @@
-//! What becomes of a plan by the rules: those of the subject before it, and those of its objects before they are applied.
+//! Applies the rules to a plan: those for the subject first, then those for its objects, before they are applied.
 
 pub mod provenance;
 
@@ -28,16 +28,16 @@ use serde_json::Value;
 use std::{cell::OnceCell, collections::BTreeSet, sync::Arc, time::Duration};
 use tracing::{Span, field::Empty};
 
-/// Whether the subject breaks no rule.
+/// Whether the subject complies with the rules.
 pub const VALID: &str = "Valid";
 
-/// Whether what the policies put out breaks no rule.
+/// Whether the planned objects comply with the rules.
 pub const ALLOWED: &str = "Allowed";
 
-/// How long to wait before a rule that couldn't be evaluated for a passing reason is asked again.
+/// The delay before a rule is evaluated again after a transient failure.
 const RULE_RETRY_INTERVAL: Duration = Duration::from_secs(15);
 
-/// How many bytes of sentences a condition has at most.
+/// The maximum length of a condition's message about rules, in bytes.
 const MAX_MESSAGE_BYTES: usize = 4096;
 
 fn of_subject(snapshot: &Snapshot) -> Value {
@@ -45,7 +45,7 @@ fn of_subject(snapshot: &Snapshot) -> Value {
     object(&resource.api_version(), resource.kind, namespace, name, &snapshot.subject.content())
 }
 
-/// Finds out which plugins are asked about the subject, by their matchConditions.
+/// Evaluates the plugins' matchConditions for the subject.
 pub(crate) fn evaluate_match_conditions(snapshot: &Snapshot, policies: &mut Pinned<'_>) {
     if policies.set().members().iter().all(|member| member.conditions().is_none()) {
         return;
@@ -56,12 +56,12 @@ pub(crate) fn evaluate_match_conditions(snapshot: &Snapshot, policies: &mut Pinn
     policies.evaluate_match_conditions(&question::subject(snapshot), subject, namespace);
 }
 
-/// The span in which the rules of a stage are evaluated.
+/// The span for the rules of a stage.
 fn rules_span(stage: &'static str) -> Span {
     tracing::debug_span!(target: spans::TARGET, "rules", otel.name = %format_args!("rules {stage}"), stage, cached = Empty)
 }
 
-/// What the rules say of a plan: of its subject first, and of its objects.
+/// Evaluates the rules for a plan: for its subject and its objects.
 #[derive(Debug)]
 pub(crate) struct PlanGuard<'a> {
     snapshot: &'a Snapshot,
@@ -85,7 +85,7 @@ impl<'a> PlanGuard<'a> {
         (!name.is_empty()).then(|| Arc::clone(self.namespace.get_or_init(of_namespace)))
     }
 
-    /// What the rules say of the subject, and what they have looked at beside it.
+    /// The results for the subject, and the lookups that they depend on.
     fn input(&self) -> (Arc<Judgement>, BTreeSet<Read>) {
         let rules = self.policies.set().rules();
         if rules.for_stage(RuleStage::Input).next().is_none() {
@@ -111,14 +111,14 @@ impl<'a> PlanGuard<'a> {
         if !rules.for_stage(RuleStage::Input).any(|rule| rule.looks_up()) {
             return (Arc::new(of_object), BTreeSet::new());
         }
-        // What depends on more than the object is kept by what was found, rule by rule.
+        // Results that depend on lookups are cached per rule, by the objects that were found.
         let surroundings = self.snapshot.surroundings();
         let around = LookupContext::new(&surroundings, Some(self.policies.cache()), Some(object), SUMS_WITHIN);
         let judgement = of_object.and(judge(Some(&around)));
         (Arc::new(judgement), around.reads())
     }
 
-    /// What the rules say of each object of the plan, in their order.
+    /// The results for each object of the plan, in order.
     fn output(&self, objects: &[Object], plan: &Plan) -> Arc<Vec<Judgement>> {
         let rules = self.policies.set().rules();
         if rules.for_stage(RuleStage::Output).next().is_none() {
@@ -129,7 +129,7 @@ impl<'a> PlanGuard<'a> {
         let namespace = self.namespace().unwrap_or_default();
         let mut parts = vec![*rules.digest(RuleStage::Output), Digest::hash(self.subject().as_bytes()), Digest::hash(namespace.as_bytes())];
         parts.extend(objects.iter().map(|object| Digest::hash(object.manifest().to_string().as_bytes())));
-        // Who asked for what, and what was answered.
+        // The inputs and the answers of the decisions, which determine the provenance.
         parts.extend(plan.decisions.iter().flat_map(provenance::digests));
         parts.push(*self.policies.set().configs_digest());
         self.kept(&span, &parts, || objects.iter().map(|object| self.judge_object(object, plan)).collect())
@@ -168,7 +168,7 @@ impl<'a> PlanGuard<'a> {
         })
     }
 
-    /// What was found of the same before, or is found now; that is kept if it would be found again.
+    /// The cached results, or new ones, which are cached unless a failure is transient.
     fn kept(&self, span: &Span, parts: &[Digest], judge: impl FnOnce() -> Vec<Judgement>) -> Arc<Vec<Judgement>> {
         let key = Digest::of_all(parts);
         let kept = self.policies.cache().get::<Vec<Judgement>>(&key);
@@ -186,7 +186,7 @@ impl<'a> PlanGuard<'a> {
         judged
     }
 
-    /// Makes of a plan what the rules let it be.
+    /// Applies the rules to a plan: adds the conditions, and removes all objects if anything is denied.
     pub(crate) fn enforce(&self, mut plan: Plan) -> Plan {
         let (input, looked_at) = self.input();
         plan.reads.extend(looked_at);
@@ -254,7 +254,7 @@ impl<'a> PlanGuard<'a> {
     }
 }
 
-/// A denial as a condition. What couldn't be asked at the moment says nothing against what runs.
+/// The condition for denials. It is unknown if all of them are only transient failures to evaluate a rule.
 fn refused<'f>(type_: &'static str, broken: &str, message: String, mut findings: impl Iterator<Item = &'f Finding> + Clone) -> Condition {
     const NOT_EVALUATED: &str = "RuleNotEvaluated";
     if findings.clone().all(|finding| finding.passing) {

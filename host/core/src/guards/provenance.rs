@@ -1,8 +1,8 @@
-//! Who asked for each field of a planned object.
+//! Determines who requested each field of a planned object.
 //!
-//! Policies are strangers' code, and what they put out is applied. So rules look at it before, and their measure is what somebody other than
-//! a plugin has asked for: a layer (the runtime, the service ...), the host's own frame, or an admin's configuration of a plugin. The host
-//! finds that out by itself, from what the layers hold; that a plugin says whose wish it fulfils counts for nothing.
+//! Plugins are untrusted code, and their answers are applied. Rules therefore check the planned objects against what someone other than a
+//! plugin has requested: a layer (the runtime, the service ...), the host's own frame, or an administrator's configuration of a plugin. The
+//! host determines this itself, from the contents of the layers; what a plugin claims about the origin of a field is ignored.
 
 mod facts;
 mod labels;
@@ -36,53 +36,53 @@ use pointsman_sandbox::{
 use said::{Contents, HOST, PodLayers, fields};
 use serde_json::{Value, json};
 
-/// What an administrator has bound.
+/// The configurations that administrators have set.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AdminConfigs<'a> {
-    /// The configurations of all plugins by the names of their `PolicyPlugins`, those of built-in ones with all defaults filled in.
+    /// The configurations of all plugins by the names of their `PolicyPlugins`; for built-in ones with all defaults.
     pub configs: &'a [(String, Value)],
 }
 
-/// Who asked for the fields of one planned object.
+/// The provenance of the fields of one planned object.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldProvenance {
-    /// Its fields, in the order in which the object has them.
+    /// The fields, in the order of the object.
     pub fields: Vec<Field>,
-    /// Whether there are more, or longer ones, than anybody could look at. Then nothing is known of the object.
+    /// Whether the fields exceed the size limit. The provenance of such an object is unknown.
     pub too_large: bool,
 }
 
-/// Bytes of fields' names and values that are told of one object. A name of a field has the names of all that it is in, so a plugin could
-/// make many of few.
+/// The maximum total size of the fields' names and values per object, in bytes. The name of a field contains the names of its parents, so a
+/// plugin could produce much text from a small object.
 const MAX_PROVENANCE_BYTES: usize = 4 << 20;
 
-/// A field, and who asked for it. Fields are scalars, commands as a whole, and what is empty.
+/// A field and its provenance. Fields are scalars, whole commands, and empty values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Where it is, as people write it: `spec.template.spec.containers[name=main].image`.
+    /// Its readable path: `spec.template.spec.containers[name=main].image`.
     pub field: String,
-    /// The same without what tells items apart: `spec.template.spec.containers[].image`.
+    /// The path without the keys of items: `spec.template.spec.containers[].image`.
     pub place: String,
-    /// The last name in it: `image`.
+    /// The last name of the path: `image`.
     pub name: String,
     /// Its value.
     pub value: Value,
-    /// The layers that asked for it, the host among them, or `config of NAME`. None: nobody but a plugin.
+    /// The layers that requested it (`host` for the host's frame), or `config of NAME`. Empty: only a plugin set it.
     pub by: Vec<String>,
-    /// Whether an administrator asked for it: the host, a layer that only administrators write, or a plugin's configuration.
+    /// Whether an administrator requested it: the host, a layer that only administrators write, or a plugin's configuration.
     pub admin: bool,
-    /// The plugin that put it there without being asked, if that is known.
+    /// The plugin that set it without a request, if known.
     pub plugin: Option<String>,
 }
 
 impl FieldProvenance {
-    /// Each field with its value and who asked for it, as rules read them.
+    /// Each field with its value and provenance, in the form that rules read.
     pub fn layers(&self) -> Value {
         let entry = |field: &Field| (field.field.clone(), json!({"value": field.value, "by": field.by, "admin": field.admin}));
         Value::Object(self.fields.iter().map(entry).collect())
     }
 
-    /// The fields that nobody has asked for, as rules read them.
+    /// The fields that nobody requested, in the form that rules read.
     pub fn added(&self) -> Value {
         let nobodys = self.fields.iter().filter(|field| field.by.is_empty());
         let entry = |Field { field, place, name, value, plugin, .. }: &Field| json!({"field": field, "place": place, "name": name, "value": value, "plugin": plugin.as_deref().unwrap_or_default()});
@@ -90,7 +90,7 @@ impl FieldProvenance {
     }
 }
 
-/// Finds out who asked for the fields of one planned object.
+/// Determines the provenance of the fields of one planned object.
 pub fn field_provenance(object: &Object, decisions: &[Decided], settings: &AdminConfigs<'_>) -> FieldProvenance {
     let configs = Configs::collect(settings.configs);
     let text = |text: &str| Value::String(text.to_owned());
@@ -126,7 +126,7 @@ pub fn field_provenance(object: &Object, decisions: &[Decided], settings: &Admin
     FieldProvenance { too_large: walk.size > MAX_PROVENANCE_BYTES, fields: walk.fields }
 }
 
-/// The digests of what a decision was taken from, which says who asked for what, and of what was answered and by whom.
+/// The digests of a decision's inputs, which determine who requested what, and of its answer with its plugins.
 pub(super) fn digests(decided: &Decided) -> [Digest; 2] {
     let by = |plugins: &[Plugin]| plugins.iter().flat_map(|asked| [asked.plugin.as_str(), " ", &asked.digest, "\n"]).collect::<String>();
     match decided {
@@ -139,18 +139,18 @@ pub(super) fn digests(decided: &Decided) -> [Digest; 2] {
     }
 }
 
-/// The configurations of those plugins that had a say in an object: what configures others says nothing there.
+/// The configurations of the plugins that contributed to an object: other plugins' configurations request nothing there.
 pub fn configs_for(object: &Object, decisions: &[Decided], all: &[(String, Value)]) -> Vec<(String, Value)> {
     let plugins = plugins(object, decisions);
     all.iter().filter(|(name, _)| plugins.contains(&name.as_str())).cloned().collect()
 }
 
-/// The plugins that had a say in an object.
+/// The plugins that contributed to an object.
 pub(super) fn plugins<'d>(object: &Object, decisions: &'d [Decided]) -> Vec<&'d str> {
     let key = &object.key;
     let asked = decisions.iter().flat_map(|decided| match decided {
         Decided::Template(of, _, decision) if of == key => &decision.plugins[..],
-        // What was taken over, and a RayCluster, have another name than they were decided on by.
+        // Adopted objects and RayClusters have a name that differs from the one in the decision.
         Decided::Template(of, inputs, decision)
             if of.resource == key.resource && is_of(object, inputs.group_role.unwrap_or(inputs.role)) =>
         {
@@ -162,13 +162,13 @@ pub(super) fn plugins<'d>(object: &Object, decisions: &'d [Decided]) -> Vec<&'d 
     asked.map(|asked| asked.plugin.as_str()).collect()
 }
 
-/// Tells of a pod's template.
+/// Records the fields of a pod template.
 fn record_template<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[Decided], template: &'o Value, role: Option<Role>) {
     if object.keeps_template {
         return walk.hosts(template);
     }
     let Some((inputs, answer)) = decided(object, decisions, role) else {
-        // A template on which nobody has decided is one that nobody has asked for: rather a refusal than a hole.
+        // If there is no decision for a template, nobody requested its fields: a denial is safer than a gap.
         return walk.visit(template, &[], &|_, _| false);
     };
     let contents = Contents::read(inputs, answer);
@@ -180,7 +180,7 @@ fn record_template<'o>(walk: &mut Walk<'o, '_>, object: &Object, decisions: &[De
     walk.admin_layers.clear();
 }
 
-/// The templates of pods in an object, and of which role in a group their pods are.
+/// The pod templates in an object, each with the role of its pods in their group.
 fn templates(object: &Object) -> Vec<(&Value, Option<Role>)> {
     let found = Workload::find(object.key.resource).map(|workload| workload.templates_in(&object.body)).unwrap_or_default();
     found.into_iter().map(|(template, group_role)| (template, group_role.map(role))).collect()
@@ -208,12 +208,12 @@ fn decided<'d>(object: &Object, decisions: &'d [Decided], role: Option<Role>) ->
         })
     };
     let named = fitting().find(|(key, ..)| key.name == object.key.name);
-    // What was taken over has the name that others gave it, and a RayCluster is decided on before it has one.
+    // Adopted objects have the name that the other controller gave them, and the decision for a RayCluster is made before it has a name.
     let other = || fitting().find(|(_, inputs, _)| is_of(object, inputs.group_role.unwrap_or(inputs.role)));
     named.or_else(other).map(|(_, inputs, answer)| (inputs, answer))
 }
 
-/// The decisions on a template of an object: what its pods look like, and their labels.
+/// The decisions on a template of an object: on its pods, and on their labels.
 pub fn template_decisions<'d>(object: &Object, decisions: &'d [Decided], role: Option<Role>) -> Vec<&'d Decided> {
     let key = &object.key;
     let fits = |name: &str, decided: Option<Role>, component: Option<Role>| {
@@ -233,7 +233,7 @@ pub fn template_decisions<'d>(object: &Object, decisions: &'d [Decided], role: O
     decisions.iter().filter(concerns).collect()
 }
 
-/// Whether an object is part of a component of OME's, by a label that no policy has a say in.
+/// Whether an object belongs to a component of an InferenceService, by a label that policies can't change.
 fn is_of(object: &Object, component: Role) -> bool {
     let component = match component {
         Role::Engine => "engine",
@@ -244,34 +244,34 @@ fn is_of(object: &Object, component: Role) -> bool {
     object.body.pointer("/metadata/labels").and_then(|labels| labels.get(COMPONENT)).is_some_and(|label| label == component)
 }
 
-/// Tells of a value at which a walk arrives, or says that it has not.
+/// Records the provenance of a value if it is responsible for it; otherwise returns false.
 type ProvenanceSink<'t, 'o> = &'t dyn Fn(&mut Walk<'o, '_>, &'o Value) -> bool;
 
-/// A walk through an object.
+/// A walk through an object's fields.
 struct Walk<'o, 'c> {
     path: Path<'o>,
     fields: Vec<Field>,
-    /// About what they take.
+    /// The approximate size of the fields.
     size: usize,
-    /// The layers of the template that it is in that only administrators write.
+    /// The layers of the current template that only administrators write.
     admin_layers: Vec<String>,
     configs: &'c Configs<'c>,
 }
 
 impl<'o> Walk<'o, '_> {
-    /// Goes into a field and back.
+    /// Enters a field, then leaves it.
     fn below(&mut self, name: &'o str, then: impl FnOnce(&mut Self)) {
         self.path.enter(name);
         then(self);
         self.path.leave();
     }
 
-    /// What the host builds.
+    /// Records a value that the host builds.
     fn hosts(&mut self, value: &'o Value) {
         self.visit(value, &[HOST], &|_, _| false);
     }
 
-    /// What the same layers have asked for, all of it but what is told otherwise.
+    /// Records a value that these layers requested completely, except for parts that `otherwise` records.
     fn visit(&mut self, value: &'o Value, by: &[&str], otherwise: ProvenanceSink<'_, 'o>) {
         if otherwise(self, value) {
             return;
@@ -294,7 +294,7 @@ impl<'o> Walk<'o, '_> {
         }
     }
 
-    /// Notes the field at which the walk is.
+    /// Records the current field.
     fn put(&mut self, value: &Value, by: Vec<String>, plugin: Option<String>) {
         let said = value.as_str().map_or(16, str::len);
         self.size = self.size.saturating_add(self.path.field().len() + self.path.place().len() + said + 64);

@@ -1,4 +1,4 @@
-//! What was taken over from another controller stays as it runs, until something else is asked for: no pod may notice.
+//! Keeps adopted objects as they are until the subject changes, so that their pods don't restart.
 
 use crate::{
     plan::Object,
@@ -18,27 +18,27 @@ use pointsman_sandbox::digest::{Digest, sorted};
 use serde_json::{Map, Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The number of a revision where nobody counts.
+/// The revision number of a workload without counted revisions.
 const FIRST_REVISION: &str = "00001";
 
-/// Whom pods are, and what they may do.
+/// The kinds of pods' identities and permissions.
 static IDENTITY_KINDS: [&Resource; 3] = [&SERVICE_ACCOUNT, &ROLE, &ROLE_BINDING];
 
 type Labels = BTreeMap<String, String>;
 
 /// The labels of a workload's pods.
 struct WorkloadPods {
-    /// As we would make them: a template a map.
+    /// The labels of the planned templates, one map per template.
     planned: Vec<Labels>,
-    /// Whether the last of them are of workers.
+    /// Whether the last template is for the workers of a group.
     grouped: bool,
-    /// What all its pods carry, now and after a rollout, if it was taken over.
+    /// If the workload is adopted, the labels of all its pods, now and after a rollout.
     carried: Option<Labels>,
-    /// What else they carry until then.
+    /// Further labels that all its pods have until a rollout.
     yet: Labels,
 }
 
-/// Puts what was taken over in the place of what would be made anew.
+/// Replaces planned objects by the adopted ones.
 pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
     let Some(objects) = objects.filter(|_| snapshot.children.iter().any(|child| child.observed.adopted.is_some())) else { return };
     let service = snapshot.subject.label.as_str();
@@ -98,11 +98,11 @@ pub fn keep(snapshot: &Snapshot, objects: Option<&mut Vec<Object>>) {
     }
 }
 
-/// What stays although it is not planned: whom pods of a template that was taken over are, until none of them is left.
+/// Unplanned objects that are retained: the identities of adopted pods, until none of these pods is left.
 pub fn retained_objects(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
     let runs_on = snapshot.children.iter().any(|child| {
         let Observed { adopted, generation, observed_generation, replicas, current, updated, available, .. } = &child.observed;
-        // A group that is being replaced is neither an old nor a new one, and its old workers are the last to go.
+        // A group that is being replaced counts neither as current nor as updated, and its old workers stop last.
         let asked = replicas.unwrap_or_default().max(*current);
         let rolls = asked > *updated.min(available) || observed_generation.is_some() && observed_generation < generation;
         adopted.as_ref().is_some_and(|adopted| adopted.runs.is_some() && (adopted.is_unchanged_since_adoption() || rolls))
@@ -111,7 +111,7 @@ pub fn retained_objects(snapshot: &Snapshot) -> BTreeSet<ObjectKey> {
     theirs.map(|child| child.key.clone()).filter(|key| IDENTITY_KINDS.contains(&key.resource)).collect()
 }
 
-/// A workload keeps its selector, and its pods until others are asked for than at the first plan.
+/// A workload keeps its selector. It keeps its pods until the plan differs from the first one after the adoption.
 fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) {
     let hash_of = |revision: &str| revision.split_once('-').map(|(_, hash)| hash.to_owned());
     let annotations = &object.body["metadata"]["annotations"];
@@ -124,7 +124,7 @@ fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) 
     if kept {
         let mut runs = adopted.runs.clone().unwrap_or_default();
         if !is_grouped {
-            // How pods are replaced may be changed without replacing any.
+            // A change of the rollout strategy doesn't replace pods.
             runs.retain(|key, _| key == "template" || key == "selector");
         }
         for (key, value) in runs {
@@ -142,13 +142,13 @@ fn keep_running(object: &mut Object, adopted: &Adopted, revision: Option<&str>) 
         && adopted.templates().first().is_some_and(|leader| leader["spec"]["serviceAccountName"].is_string())
         && let Some(leader) = spec.pointer_mut("/leaderWorkerTemplate/leaderTemplate/spec").and_then(Value::as_object_mut)
     {
-        // Where it is only left out, the StatefulSet of the leaders keeps it under its deprecated name, `serviceAccount`.
+        // If the field is only omitted, the leaders' StatefulSet keeps the value in the deprecated field `serviceAccount`.
         leader.entry("serviceAccountName").or_insert_with(|| "default".into());
     }
 }
 
-/// A Service stays reachable from without, at the ports of the nodes and the load balancer that others know. One that has no address of its
-/// own by the plan can't be.
+/// A Service stays reachable from outside the cluster, at its known node ports and load balancer. A headless Service isn't reachable from
+/// outside.
 fn keep_exposed(spec: &mut Value, exposed: &Map<String, Value>) {
     if spec["clusterIP"] == "None" {
         return;
@@ -164,7 +164,7 @@ fn keep_exposed(spec: &mut Value, exposed: &Map<String, Value>) {
     }
 }
 
-/// The templates of a planned workload, as long as they are ours.
+/// The pod templates of a planned workload.
 fn templates(object: &Object) -> Vec<&Value> {
     let found = Workload::find(object.key.resource).map(|workload| workload.templates_in(&object.body)).unwrap_or_default();
     found.into_iter().map(|(template, _)| template).collect()
@@ -183,7 +183,7 @@ fn labels(value: &Value) -> Labels {
     crate::objects::strings(value)
 }
 
-/// Where an object says which pods it is about.
+/// The paths of an object's pod selectors.
 fn selectors(resource: &Resource) -> &'static [&'static str] {
     if resource == &SERVICE {
         &["/spec/selector"]
@@ -197,12 +197,12 @@ fn selectors(resource: &Resource) -> &'static [&'static str] {
 }
 
 impl WorkloadPods {
-    /// Whether some of them don't carry what a selector asks for.
+    /// Whether some of these pods lack the labels of a selector.
     fn lacks(&self, selector: &Labels) -> bool {
         self.carried.as_ref().is_some_and(|carried| !within(selector, carried) && !within(selector, &self.yet))
     }
 
-    /// What those of them carry that a selector means.
+    /// The labels that identify those of the pods that a selector is meant to match.
     fn carries(&self, selector: &Labels) -> Labels {
         let planned = || self.planned.iter().find(|planned| within(selector, planned)).cloned();
         let mut carried = self.carried.clone().or_else(planned).unwrap_or_default();
@@ -217,15 +217,15 @@ fn within(selector: &Labels, labels: &Labels) -> bool {
     selector.iter().all(|(key, value)| key == WORKER_INDEX || labels.get(key) == Some(value))
 }
 
-/// The pods that a selector is meant to find.
+/// The pods that a selector is meant to match.
 fn pods_meant<'a>(selector: &Labels, all: &'a [WorkloadPods]) -> Vec<&'a WorkloadPods> {
     all.iter().filter(|pods| pods.planned.iter().any(|planned| within(selector, planned))).collect()
 }
 
-/// What finds the pods that a selector is meant to find, those that were taken over and those that come after them.
+/// A selector that matches the intended pods, both adopted and new ones.
 fn found(selector: Labels, all: &[WorkloadPods], service: &str) -> Labels {
     let meant = pods_meant(&selector, all);
-    // Whoever carries what is asked for is found already.
+    // If no pods lack the labels, the selector already matches them.
     if !meant.iter().any(|pods| pods.lacks(&selector)) {
         return selector;
     }
@@ -234,11 +234,12 @@ fn found(selector: Labels, all: &[WorkloadPods], service: &str) -> Labels {
     let first = common.next().unwrap_or_default();
     let common: Labels =
         common.fold(first, |common, next| common.into_iter().filter(|(key, value)| next.get(key) == Some(value)).collect());
-    // A workload's own selector finds nobody else's pods. What several have in common may, unless it names the service.
+    // A workload's own selector matches no other pods. The labels that several workloads share might, unless one of them is the service's
+    // name.
     if alone || common.iter().any(|(key, value)| key != WORKER_INDEX && value == service) { common } else { selector }
 }
 
-/// What scales a workload follows it to its other name.
+/// Updates an autoscaler's target if its workload has another name.
 fn retarget(object: &mut Object, renamed: &BTreeMap<(&'static str, String), String>) {
     if ![&HORIZONTAL_POD_AUTOSCALER, &SCALED_OBJECT].contains(&object.key.resource) {
         return;

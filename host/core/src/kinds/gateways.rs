@@ -1,14 +1,14 @@
-//! What Gateways say of what hangs on them.
+//! The conditions that Gateways report for routes and pools.
 
 use crate::{
     condition::Condition,
     world::referenced::{Parent, ReferencedObject},
 };
 
-/// What they say of a route or a pool, unless each of the parents has taken it. What it is goes on with a sentence.
+/// The condition for a route or a pool that one of its parents hasn't accepted. `what` names it in the message.
 pub(super) fn refusal(type_: &'static str, what: &str, known: &ReferencedObject, parents: &[Parent]) -> Option<Condition> {
     let refused = parents.iter().find_map(|parent| {
-        // Others may have conditions of their own.
+        // Other controllers may add further conditions.
         let refused = |type_: &str| ["Accepted", "ResolvedRefs"].contains(&type_);
         let told = known.conditions_from(parent).find(|told| told.status == "False" && refused(&told.type_))?;
         let message = format!("{} rejects {what} ({}): {}", who(parent), told.type_, told.message);
@@ -18,7 +18,7 @@ pub(super) fn refusal(type_: &'static str, what: &str, known: &ReferencedObject,
     refused.or_else(|| parents.iter().find(|parent| !taken(parent)).map(|parent| not_reported(type_, what, parent)))
 }
 
-/// That nothing is known of it.
+/// The condition for a parent that has reported nothing.
 pub(super) fn not_reported(type_: &'static str, what: &str, by: &Parent) -> Condition {
     Condition::unknown(type_, "Progressing", format!("{} has not reported whether it accepts {what}.", who(by)))
 }

@@ -1,7 +1,7 @@
-//! The Jobs of a subject: one that exists stays what it was created from, and a run whose end is recorded isn't repeated.
+//! The Jobs of a subject: an existing Job keeps its pod template, and a run whose end is recorded isn't repeated.
 //!
-//! The API server rejects another pod template for a Job. So a plan repeats what we own of the one that exists, whatever the spec and the
-//! policies have become, changes only what may change, and reports it if the spec asks for something else.
+//! The API server rejects a change of a Job's pod template. A plan therefore repeats the fields that we own in the existing Job, even if
+//! the spec or the policies have changed, updates only the mutable fields, and reports that the spec has changed.
 
 use crate::{
     condition::Condition,
@@ -13,26 +13,27 @@ use pointsman_sandbox::digest::{Digest, sorted};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 
-/// Whether the Jobs were created from the spec as it is now. A subject can be Ready without.
+/// Whether the Jobs were created from the current spec. Not required for Ready.
 pub(super) const UP_TO_DATE: &str = "UpToDate";
 
 /// The field of a status with the hash of the spec that the last run was created from.
 pub(super) const SPEC_HASH_FIELD: &str = "specHash";
 
-/// The field of a status whose presence says that the last run has ended.
+/// The field of a status that exists once the last run has ended.
 const COMPLETION_TIME: &str = "completionTime";
 
-/// When a subject is planned again whose run has ended, so that what waits for the record of that ([`RunRecord::ttl`]) is applied.
+/// The delay before a subject is planned again after its run has ended, to apply the fields that depend on the recorded end
+/// ([`RunRecord::ttl`]).
 pub(super) const RECORD_DELAY: Duration = Duration::from_secs(1);
 
-/// The hash of what a run depends on in a spec: all but the fields that may change while its Jobs exist.
+/// The hash of the part of a spec that a run depends on: all fields except those that may change while its Jobs exist.
 pub(super) fn spec_hash(spec: &Value, changeable: &[&str]) -> String {
     let fixed = spec.as_object().into_iter().flatten().filter(|(field, _)| !changeable.contains(&field.as_str()));
     let fixed: Map<String, Value> = fixed.map(|(field, value)| (field.clone(), value.clone())).collect();
     Digest::of_value(&sorted(&Value::Object(fixed))).map(|digest| digest.short()).unwrap_or_default()
 }
 
-/// What the status of a subject records of its last run.
+/// The last run as the subject's status records it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct RunRecord {
     ended: bool,
@@ -49,32 +50,32 @@ impl RunRecord {
         self.ended
     }
 
-    /// Whether the run was that of a Job. Without a recorded hash there was only one run.
+    /// Whether this is the record of a Job's run. Without a recorded hash there was only one run.
     pub(super) fn is_about(&self, job: &OwnedObject) -> bool {
         self.spec_hash.is_none() || job.observed.spec_hash == self.spec_hash
     }
 
-    /// Whether Jobs that don't exist are created: once a run has ended, only if the spec asks for another one. Its Jobs may be gone because
-    /// their time to live is over. Without a recorded hash (another controller ran it, or its CRD has no place for one) nobody knows what the
-    /// run was created from, and it isn't repeated.
+    /// Whether missing Jobs are created: after a run has ended, only if the spec has changed. Its Jobs may be gone because their time to
+    /// live is over. Without a recorded hash (another controller ran it, or its CRD has no such field) the spec of the run is unknown, and
+    /// it isn't repeated.
     pub(super) fn allows_run(&self, spec_hash: &str) -> bool {
         !self.ended || self.spec_hash.as_deref().is_some_and(|recorded| recorded != spec_hash)
     }
 
-    /// The time to live of a Job that has ended, as far as it may have one. Before the end is recorded a Job that is deleted would run again.
+    /// The time to live of a Job, once its end is recorded. If it were deleted earlier, it would run again.
     pub(super) fn ttl(&self, job: Option<&OwnedObject>, seconds: Option<i64>) -> Option<i64> {
         let is_recorded = self.ended && job.is_some_and(|job| self.is_about(job));
         seconds.filter(|_| is_recorded)
     }
 }
 
-/// The Job of this name, if it exists and is ours: its template is what it was created from.
+/// The Job with this name, if it exists and is ours: its template stays unchanged.
 pub(super) fn find<'s>(snapshot: &'s Snapshot, key: &ObjectKey) -> Option<&'s OwnedObject> {
     snapshot.child(key.resource, &key.name).map(|live| &**live).filter(|live| live.ours())
 }
 
-/// A Job as it is planned. `changeable` are the fields of its spec that may change at any time; `fixed`, the others, is only asked if there is
-/// no Job: afterwards they stay.
+/// A planned Job. `changeable` are the fields of its spec that may change at any time; `fixed` builds the others and is only called if
+/// there is no Job yet: afterwards they stay unchanged.
 pub(super) fn object<E>(
     snapshot: &Snapshot,
     key: ObjectKey,
@@ -97,7 +98,7 @@ pub(super) fn object<E>(
     Ok(Object { keeps_template, ..Object::new(key, body) })
 }
 
-/// Whether Jobs that exist were created from the spec as it is now.
+/// Whether existing Jobs were created from the current spec.
 pub(super) fn up_to_date<'j>(jobs: impl Iterator<Item = &'j OwnedObject>, spec_hash: &str, noun: &str) -> Condition {
     let differs = |job: &&OwnedObject| job.observed.spec_hash.as_deref().is_some_and(|created_from| created_from != spec_hash);
     let old: Vec<&ObjectKey> = jobs.filter(differs).map(|job| &job.key).collect();
@@ -125,7 +126,7 @@ mod tests {
         ObjectKey { resource: &JOB, namespace: "ml".to_owned(), name: "a".to_owned() }
     }
 
-    /// A world with a subject, and its Job with a template of ours; a scheduler has taken the node selector.
+    /// A world with a subject, optionally with a Job whose template is ours; a scheduler owns the node selector.
     fn snapshot(job: bool) -> Snapshot {
         let mut world = World::default();
         world.put_subject_object(&BENCHMARK_JOB, &json!({"metadata": {"name": "a", "namespace": "ml", "uid": "u"}, "spec": {}}));

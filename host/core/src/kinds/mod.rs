@@ -1,5 +1,5 @@
-//! A folder an API system, a file a kind: each a pure function from a snapshot and the policies to a plan. Nothing here awaits, logs or
-//! calls the API.
+//! One directory per API group, one file per kind: each is a pure function from a snapshot and the policies to a plan. Nothing here awaits,
+//! logs or calls the API.
 
 pub mod adoption;
 pub mod eh_ops;
@@ -22,24 +22,24 @@ use std::{collections::BTreeMap, fmt::Debug};
 
 /// A kind of subject.
 pub trait Kind: Debug + Send + Sync {
-    /// What its subjects are in the API; `subject_kind` has the rest that is data.
+    /// Its resource in the API; `subject_kind` contains the rest of its data.
     fn resource(&self) -> &'static Resource;
 
-    /// What was taken over from another controller under another name than ours, by ours.
+    /// The adopted objects whose names differ from ours, by our names.
     fn adopted_names(&self, _: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
         BTreeMap::new()
     }
 
-    /// Whether its user has asked for something that its generation doesn't tell.
+    /// Whether the user has requested something that doesn't change the generation.
     fn has_pending_request(&self, _: &Snapshot, _: &Value) -> bool {
         false
     }
 
-    /// What is to become of the subject, if it is ours.
+    /// The plan for a subject that is ours.
     fn plan(&self, snapshot: &Snapshot, policies: &Pinned<'_>, settings: &Settings) -> Plan;
 }
 
-/// All of them, each with its line in `subject_kind`.
+/// All kinds, each with an entry in `subject_kind`.
 static KINDS: [&dyn Kind; 5] = [
     &ome::InferenceServices,
     &kserve::LlmInferenceServices,
@@ -48,7 +48,7 @@ static KINDS: [&dyn Kind; 5] = [
     &ome::training_job::TrainingJobs,
 ];
 
-/// The kind whose subjects are objects of this kind.
+/// The kind with this resource.
 pub fn find(resource: &Resource) -> Option<&'static dyn Kind> {
     KINDS.into_iter().find(|kind| kind.resource() == resource)
 }

@@ -1,4 +1,4 @@
-//! What is asked for by no field of a layer: by what is known of the model, the storage and the annotations, and by plugins'
+//! Requests that no layer makes by the same field: by facts about the model, the storage and the annotations, and by plugins'
 //! configurations.
 
 use super::said::Contents;
@@ -9,17 +9,17 @@ use std::{
     collections::{BTreeSet, HashMap},
 };
 
-/// The field of the built-in policy's configuration that says where models are.
+/// The field of the built-in policy's configuration with the models' root directory.
 const MODEL_ROOT: &str = "modelRoot";
 
-/// The annotation that gives a Secret's keys to a service as variables.
+/// The annotation that provides a Secret's keys to a service as environment variables.
 const SECRET: &str = "security.ome.io/secret-ref";
 
-/// The init containers that fetch with the help of that Secret.
+/// The init containers that use this Secret for downloads.
 const FETCH: [&str; 3] = ["model-initializer", "adapter-initializer", "dataset-initializer"];
 
-/// Where a text that is known says something: where files are, and what a program is told. Elsewhere it would be a coincidence, and a model
-/// that is called `default` must not stand for the ServiceAccount `default`.
+/// The fields in which a text from a fact is accepted as requested: paths of files, and arguments of programs. In other fields, an equal
+/// text would be a coincidence: a model named `default` must not request the ServiceAccount `default`.
 const FIELDS_WITH_FACTS: [&str; 9] = [
     ".args[]",
     ".env[].value",
@@ -32,28 +32,28 @@ const FIELDS_WITH_FACTS: [&str; 9] = [
     ".configMap.items[].path",
 ];
 
-/// Where an image is.
+/// The fields with images.
 const IMAGE: &str = ".image";
 
-/// The folder of a node that a volume shows.
+/// The field with the node's directory that a volume mounts.
 const NODE: &str = ".volumes[].hostPath.path";
 
-/// What the configuration of a plugin is called among the layers, before the plugin's name.
+/// The prefix of a plugin's configuration among the layers; the plugin's name follows.
 pub(super) const CONFIG: &str = "config of ";
 
-/// What plugins' configurations hold.
+/// The contents of plugins' configurations.
 #[derive(Debug, Default)]
 pub(super) struct Configs<'c> {
-    /// Their texts, each with the plugins whose it is.
+    /// The strings, each with the plugins whose configurations contain it.
     texts: HashMap<&'c str, BTreeSet<&'c str>>,
-    /// Their lists of texts.
+    /// The lists of strings.
     lists: Vec<(&'c str, &'c [Value])>,
-    /// The folders below which models are.
+    /// The root directories of models.
     roots: Vec<&'c str>,
 }
 
 impl<'c> Configs<'c> {
-    /// Reads them once for all fields.
+    /// Collects them once for all fields.
     pub(super) fn collect(configs: &'c [(String, Value)]) -> Self {
         let mut all = Self::default();
         for (plugin, config) in configs {
@@ -79,7 +79,7 @@ impl<'c> Configs<'c> {
         }
     }
 
-    /// The configurations that hold a text, or a whole list of texts. A number or a yes is too little to tell it by.
+    /// The configurations that contain a string, or a whole list of strings. Numbers and booleans are too common to identify a request.
     pub(super) fn holding(&self, value: &Value) -> Vec<String> {
         let plugins: BTreeSet<&str> = match value {
             Value::String(text) => self.texts.get(text.as_str()).cloned().unwrap_or_default(),
@@ -89,15 +89,15 @@ impl<'c> Configs<'c> {
         plugins.into_iter().map(|plugin| format!("{CONFIG}{plugin}")).collect()
     }
 
-    /// The configurations that hold an image, which comes from a mirror.
+    /// The configurations that contain the original of an image from a mirror.
     fn holding_mirrored(&self, image: &str, mirror: &str) -> Vec<String> {
         let published = self.texts.iter().filter(|(text, _)| mirrored(text, mirror) == image);
         let plugins: BTreeSet<&str> = published.flat_map(|(_, plugins)| plugins.iter().copied()).collect();
         plugins.into_iter().map(|plugin| format!("{CONFIG}{plugin}")).collect()
     }
 
-    /// The configurations that hold a folder of nodes. What all models are below is no wish to show them all to one pod, and `/` is a
-    /// separator sooner than a folder.
+    /// The configurations that contain a directory of nodes. A models' root doesn't count as a request to mount all models into one pod,
+    /// and `/` is more likely a separator than a directory.
     fn holding_folder(&self, folder: &Value) -> Vec<String> {
         let path = folder.as_str().map(|path| path.trim_end_matches('/')).unwrap_or_default();
         let plain = path.starts_with('/') && !path.split('/').any(|step| step == "..");
@@ -105,50 +105,50 @@ impl<'c> Configs<'c> {
     }
 }
 
-/// The group to which the built-in policy gives a claim that an init container fills.
+/// The fsGroup that the built-in policy sets if an init container fills a claim.
 const GROUP: u64 = 1000;
 
-/// Where a pod says which group its claims are given to.
+/// The field with a pod's fsGroup.
 const CLAIMS: &str = ".spec.securityContext.fsGroup";
 
-/// A place at which something is asked for.
+/// The place of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'p> {
-    /// Without what tells items apart.
+    /// The path without the keys of items.
     pub(super) place: &'p str,
-    /// The container that it is in, and whether that is the main one.
+    /// The container, and whether it is the main one.
     pub(super) container: Option<(&'p str, bool)>,
 }
 
-/// What is known, as the host has put it into the layers.
+/// The facts that the host has put into the layers.
 #[derive(Debug, Default)]
 pub(super) struct Facts<'a> {
-    /// The texts that layers hold, and what becomes of them.
+    /// The strings in facts, each with the layers that contain it.
     texts: HashMap<&'a str, BTreeSet<&'a str>>,
-    /// The folders of a node that hold the model, or an adapter.
+    /// The node directories with the model, an adapter or a dataset.
     folders: Vec<(&'a str, Cow<'a, str>)>,
-    /// The Secret that is to be given to the service, and the layer that says so.
+    /// The Secret for the service, with the layer that names it.
     secret: Option<(&'a str, &'a str)>,
-    /// The layer of a claim that can be filled.
+    /// The layer of a writable claim.
     filled: Option<&'a str>,
-    /// Where the model may be, in the pod.
+    /// The possible paths of the model in the pod.
     pub(super) paths: Vec<Cow<'a, str>>,
-    /// The layer that tells of a group, if that is a Ray cluster.
+    /// The layer that describes the group, if it is a Ray cluster.
     pub(super) ray: Option<&'a str>,
-    /// The layer that tells how a model is split.
+    /// The layer that describes how a model is split.
     pub(super) split: Option<&'a str>,
-    /// The registry that images come from which configurations name.
+    /// The mirror registry for the images that configurations name.
     mirror: Option<&'a str>,
 }
 
 impl<'a> Facts<'a> {
-    /// Reads them.
+    /// Collects the facts.
     pub(super) fn collect(contents: &'a Contents<'_>, configs: &Configs<'_>) -> Self {
         let mut facts = Self { mirror: contents.mirror.as_deref(), ..Self::default() };
         for (layer, content) in contents.facts() {
             facts.add(layer, content);
             let text = |name: &str| content.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
-            // A text that names a folder of the node.
+            // The node directory in a storage URI.
             let local = || text("storageUri")?.strip_prefix("local://").map(|path| path.trim_matches('/')).filter(|path| !path.is_empty());
             match layer {
                 "model" => {
@@ -171,7 +171,7 @@ impl<'a> Facts<'a> {
         match value {
             Value::String(text) => {
                 let rest = text.split_once("://").map(|(_, rest)| rest);
-                // A claim is named as pvc://CLAIM/PATH or pvc://NAMESPACE:CLAIM/PATH.
+                // A URI for a claim is pvc://CLAIM/PATH or pvc://NAMESPACE:CLAIM/PATH.
                 let claim = text.strip_prefix("pvc://").map(|rest| rest.split_once('/').unwrap_or((rest, "")));
                 let named = claim.map(|(claim, _)| claim.rsplit_once(':').map_or(claim, |(_, name)| name));
                 let path = claim.map(|(_, path)| path.trim_matches('/'));
@@ -185,7 +185,7 @@ impl<'a> Facts<'a> {
         }
     }
 
-    /// The layers and configurations that ask for a value at a place, beside the layers that have the field itself.
+    /// The layers and configurations that request a value at a place, in addition to the layers that have the field itself.
     pub(super) fn asking(&self, at: At<'_>, value: &Value, configs: &Configs<'_>) -> Vec<String> {
         let Some(text) = value.as_str() else {
             let claim = self.filled.filter(|_| value.as_u64() == Some(GROUP) && at.place.ends_with(CLAIMS));
@@ -219,14 +219,14 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Whether it is one of those init containers. The second that fetches an adapter has a number, and so on.
+/// Whether it is one of these init containers. If there are several of one kind, a number is appended.
 fn fetches(name: &str) -> bool {
     let number = |rest: &str| rest.strip_prefix('-').is_some_and(|number| number.parse::<u8>().is_ok());
     FETCH.iter().any(|known| name.strip_prefix(known).is_some_and(|rest| rest.is_empty() || number(rest)))
 }
 
-/// A model's own path, else the folder of its name below the root. Of that only the one folder counts: whatever else is below it, or
-/// above it by `..`, is somebody else's, and so are `/` and `/etc`. The built-in policy mounts no other.
+/// The path of a model: its own, otherwise the directory with its name below the root. Only this directory counts: other directories below
+/// the root, paths with `..`, `/` and `/etc` don't belong to the model. The built-in policy mounts no others.
 fn places_of_model<'a>(path: Option<&'a str>, name: Option<&'a str>, configs: &Configs<'_>) -> Vec<Cow<'a, str>> {
     if let Some(path) = path {
         return vec![path.into()];

@@ -1,4 +1,4 @@
-//! Who asked for labels and annotations, of an object or of its pods.
+//! Determines who requested labels and annotations, of an object or of its pods.
 
 use super::{
     Walk, is_of,
@@ -20,22 +20,22 @@ use pointsman_sandbox::point::{
 use serde_json::Value;
 use std::collections::HashMap;
 
-/// The maps of an object's metadata that policies have a say in.
+/// The maps in an object's metadata that policies can change.
 pub(super) const MAPS: [&str; 2] = ["labels", "annotations"];
 
-/// The layer under which the question holds what pod-templating has given the pods.
+/// The layer with the metadata from pod-templating.
 const TEMPLATE: &str = "template";
 
-/// Whose metadata is meant.
+/// The owner of the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MetadataOwner {
-    /// The object's own.
+    /// The object.
     Object,
-    /// That of its pods, which may have a role in a group.
+    /// Its pods, which may have a role in a group.
     Pods(Option<Role>),
 }
 
-/// One question and its answer.
+/// The decision on the metadata.
 #[derive(Clone, Copy)]
 pub(super) struct MetadataProvenance<'d> {
     inputs: &'d Inputs,
@@ -43,7 +43,7 @@ pub(super) struct MetadataProvenance<'d> {
 }
 
 impl<'d> MetadataProvenance<'d> {
-    /// The decision on an object's own metadata, or on that of its pods in a place.
+    /// The decision on an object's own metadata, or on that of its pods.
     pub(super) fn find(object: &Object, decisions: &'d [Decided], whose: MetadataOwner) -> Option<Self> {
         let (place, role) = match whose {
             MetadataOwner::Object => (Place::Object, None),
@@ -62,7 +62,8 @@ impl<'d> MetadataProvenance<'d> {
             })
         };
         let named = fitting().find(|(target, ..)| target.name == object.key.name);
-        // What was taken over has the name that others gave it, and a RayCluster's pods are decided on before it has one.
+        // Adopted objects have the name that the other controller gave them, and the decision on a RayCluster's pods is made before it has
+        // a name.
         let other = || fitting().find(|(target, ..)| target.group_role.or(target.role).is_some_and(|role| is_of(object, role)));
         named.or_else(other).map(|(_, inputs, decision)| Self { inputs, decision })
     }
@@ -78,7 +79,7 @@ impl<'d> MetadataProvenance<'d> {
         self.decision.writer(*writers.get(at)?)
     }
 
-    /// Tells of one of the maps. What isn't as the policies have answered, the host has put there.
+    /// Records one of the maps. Entries that differ from the policies' answer are the host's.
     pub(super) fn tell<'o>(
         self,
         walk: &mut Walk<'o, '_>,

@@ -1,4 +1,4 @@
-//! Command lines: what a layer says of one, and what becomes of it on the way.
+//! Command lines: the commands in layers, and the ways in which the built-in policy changes them.
 
 use super::{
     facts::Facts,
@@ -7,40 +7,41 @@ use super::{
 use pointsman_sandbox::point::{Entry, Subject};
 use serde_json::Value;
 
-/// What the built-in policy puts before the command of a Ray cluster's head: a shell that starts Ray and becomes the command.
+/// The wrapper that the built-in policy adds before the command of a Ray cluster's head: a shell that starts Ray, then executes the
+/// command.
 const RAY_COMMAND: [&str; 3] = ["/bin/bash", "-c", "--"];
 const RAY_ARGUMENTS: [&str; 2] = [r#"ulimit -n 65536; eval "${KUBERAY_GEN_RAY_START_CMD/--block/}" && exec "$@""#, "bash"];
 
-/// What the head starts behind it where no layer gives a command: what vLLM's image would start by itself.
+/// The commands that the head executes if no layer specifies one: the entry points of vLLM's images.
 const ENTRY_POINTS: [&[&str]; 2] = [&["vllm", "serve"], &["python3", "-m", "vllm.entrypoints.openai.api_server"]];
 
-/// What it puts before the command of a worker with several copies of a model: a shell that reckons the number of the first, between these
-/// two, and becomes the command.
+/// The wrapper before the command of a worker with several copies of a model: a shell that computes the number of the first copy, between
+/// these two strings, then executes the command.
 const COPIES_COMMAND: [&str; 2] = ["/bin/sh", "-c"];
 const COPIES: (&str, &str) = ("exec \"$@\" --data-parallel-start-rank \"$$((LWS_WORKER_INDEX * ", "))\"");
 
-/// A placeholder that the kubelet puts in, where the container has the variable.
+/// A placeholder that the kubelet replaces if the container has the variable.
 const MODEL_PATH: &str = "$(MODEL_PATH)";
 
-/// What is put into the placeholders of a text.
+/// The values for the placeholders of a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Filling<'f> {
     pub(super) subject: &'f Subject,
     pub(super) facts: &'f Facts<'f>,
 }
 
-/// The texts of a list; none if it holds something else.
+/// The strings of a list; none if it contains other values.
 pub(super) fn words(list: &Value) -> Option<Vec<&str>> {
     list.as_array()?.iter().map(Value::as_str).collect()
 }
 
 impl Filling<'_> {
-    /// Whether a layer's text is the planned one, as it is or with its placeholders filled in.
+    /// Whether a layer's text equals the planned one, either literally or with its placeholders filled in.
     pub(super) fn same(&self, said: &str, planned: &str) -> bool {
         said == planned || self.filled(said).iter().any(|filled| filled == planned)
     }
 
-    /// The text with its placeholders filled in, as far as it has any.
+    /// The variants of a text with its placeholders filled in; empty if it has none.
     pub(super) fn filled(&self, text: &str) -> Vec<String> {
         let paths = self.facts.paths.iter().filter(|_| text.contains(MODEL_PATH)).map(|path| self.with(text, Some(path)));
         let without = text.contains("{{").then(|| self.with(text, None));
@@ -54,7 +55,7 @@ impl Filling<'_> {
             filled.push_str(before);
             let braces = from.strip_prefix("{{").and_then(|inner| inner.split_once("}}"));
             rest = if let Some(after) = from.strip_prefix("$$") {
-                // To the kubelet it is a dollar, whatever follows.
+                // The kubelet reads this as a literal dollar, regardless of what follows.
                 filled.push_str("$$");
                 after
             } else if let (Some(path), Some(after)) = (path, from.strip_prefix(MODEL_PATH)) {
@@ -75,7 +76,7 @@ impl Filling<'_> {
         filled
     }
 
-    /// A field of the subject as a Go template names it. What it lacks is empty, and what isn't such a name stays.
+    /// The subject's field for a Go template expression. Missing fields are empty; other expressions stay unchanged.
     fn field(&self, expression: &str) -> Option<&str> {
         if let Some(arguments) = expression.strip_prefix("index ") {
             let (map, key) = arguments.trim_start_matches(' ').split_once(' ')?;
@@ -107,21 +108,21 @@ impl Filling<'_> {
     }
 }
 
-/// A path within the subject's metadata, which may go by its name in Go.
+/// A path within the subject's metadata, without Go's optional `.ObjectMeta`.
 fn bare(path: &str) -> &str {
     path.strip_prefix(".ObjectMeta").filter(|rest| rest.starts_with('.')).unwrap_or(path)
 }
 
-/// A container's command line, as it is planned and as layers give it.
+/// The provenance of a container's planned command line.
 #[derive(Debug, Default)]
 pub(super) struct Line<'l> {
-    /// The layers that ask for the command as a whole.
+    /// The layers that requested the command as a whole.
     pub(super) command: Vec<&'l str>,
-    /// How many of the arguments are no container's own, and who asks for those.
+    /// The number of arguments that belong to the wrapper and the command, and the layers that requested these.
     pub(super) before: (usize, Vec<&'l str>),
 }
 
-/// Who asks for a planned command.
+/// Determines who requested a planned command.
 pub(super) fn line<'l>(planned: &Value, said: &[LayerPart<'_>], names: &[&'l str], filling: Filling<'l>) -> Line<'l> {
     let list = |name: &str| planned.get(name).and_then(words).unwrap_or_default();
     let (command, arguments) = (list("command"), list("args"));
@@ -159,7 +160,7 @@ pub(super) fn line<'l>(planned: &Value, said: &[LayerPart<'_>], names: &[&'l str
     Line::default()
 }
 
-/// Behind the script that starts Ray there must be the command that a layer gives: the shell would start any other as well.
+/// The script that starts Ray must be followed by a command from a layer: the shell would execute any other as well.
 fn behind_ray<'l>(
     group: &'l str,
     behind: &[&str],
@@ -180,7 +181,7 @@ fn behind_ray<'l>(
     Line { command: by.clone(), before: (RAY_ARGUMENTS.len() + length, by) }
 }
 
-/// The commands that layers give. Where one has two parts of a container, the second goes on where the first ends.
+/// The commands in the layers. If a layer has two parts of a container, the second also counts as a continuation of the first.
 fn given<'s>(said: &[LayerPart<'s>]) -> Vec<(usize, Vec<&'s str>)> {
     let mut all: Vec<(usize, Vec<&str>)> = Vec::new();
     for (source, container) in said {

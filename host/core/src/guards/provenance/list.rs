@@ -1,4 +1,4 @@
-//! How the items of a list are told apart, for people and for comparing them.
+//! Identifies the items of lists, for display and for comparison.
 
 use super::said::{LayerPart, LayerSource};
 use serde_json::Value;
@@ -7,18 +7,19 @@ use std::{
     collections::{HashMap, HashSet},
 };
 
-/// How many items of one key are looked at. Kubernetes takes but one in most lists, and of variables the last counts.
+/// The maximum number of items with the same key that are compared. Kubernetes accepts only one in most lists, and uses the last one of
+/// variables.
 const MAX_ITEMS_PER_KEY: usize = 16;
 
-/// What an item goes by, for people: a key and its value.
+/// The displayed name of an item: a key and its value.
 type Name<'v> = (&'static str, Cow<'v, str>);
 
-/// What an item is found by.
+/// The key of an item for comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key<'v>(Option<&'v Value>, &'v str);
 
-/// The fields that are the key of the items in a list of a pod, and what stands for the second if it is missing. None where an item is
-/// only the same as one that is equal: half of one toleration and half of another would be one that nobody has asked for.
+/// The key fields of the items in a pod's list, and the default of the second one. None if items are only equal as a whole: a combination
+/// of two tolerations would be one that nobody requested.
 fn keys(list: &str) -> Option<(&'static str, Option<(&'static str, &'static str)>)> {
     match list {
         "containers"
@@ -44,18 +45,18 @@ pub(super) fn is_keyed(list: &str) -> bool {
     keys(list).is_some()
 }
 
-/// What an item of a list is found by. Those without a key are one, so that none slips through by its place.
+/// The key of an item in a list. All items without a key share one, so that none escapes the comparison by its position.
 pub(super) fn key<'v>(list: &str, item: &'v Value) -> Key<'v> {
     let Some((first, second)) = keys(list) else { return Key(None, "") };
     let second = second.map_or("", |(field, otherwise)| item.get(field).and_then(Value::as_str).unwrap_or(otherwise));
     Key(item.get(first), second)
 }
 
-/// The items that layers and plugins have in a list, by their keys.
+/// The items of layers and plugins in a list, by key.
 pub(super) fn by_key<'a>(list: &str, said: &[LayerPart<'a>]) -> HashMap<Key<'a>, Vec<LayerPart<'a>>> {
     let mut items: HashMap<Key<'a>, Vec<LayerPart<'a>>> = HashMap::new();
     let mut crowded: HashSet<Key<'a>> = HashSet::new();
-    // From the end: the last counts.
+    // In reverse, because the last one takes precedence.
     for (source, value) in said {
         let all = value.as_array().map(Vec::as_slice).unwrap_or_default();
         let mut taken: HashMap<Key<'a>, usize> = HashMap::new();
@@ -77,7 +78,7 @@ pub(super) fn by_key<'a>(list: &str, said: &[LayerPart<'a>]) -> HashMap<Key<'a>,
     items
 }
 
-/// The items that layers and plugins have in a list without keys, each once for all that have an equal one.
+/// The items of layers and plugins in a list without keys, by value.
 pub(super) fn by_value<'a>(said: &[LayerPart<'a>]) -> HashMap<&'a Value, Vec<LayerPart<'a>>> {
     let mut items: HashMap<&'a Value, Vec<LayerPart<'a>>> = HashMap::new();
     for (source, value) in said {
@@ -91,7 +92,7 @@ pub(super) fn by_value<'a>(said: &[LayerPart<'a>]) -> HashMap<&'a Value, Vec<Lay
     items
 }
 
-/// What the items of a list go by, for people: a key, unless another item before has the same.
+/// The displayed names of the items in a list: their keys, except for items whose key already occurred before.
 pub(super) fn names<'v>(list: &str, items: &'v [Value]) -> Vec<Option<Name<'v>>> {
     let mut taken = HashSet::new();
     items.iter().map(|item| name(list, item).filter(|name| taken.insert(name.clone()))).collect()

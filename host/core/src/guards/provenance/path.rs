@@ -1,8 +1,8 @@
-//! Where something stands in an object.
+//! Paths within an object.
 
 use std::borrow::Cow;
 
-/// A step on the way to it.
+/// A step of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step<'o> {
     /// Into a field.
@@ -11,19 +11,19 @@ pub(super) enum Step<'o> {
     Item(usize),
 }
 
-/// The way to the place at which a walk is, as people write it.
+/// The current path of a walk, in readable form.
 #[derive(Debug, Default)]
 pub(super) struct Path<'o> {
-    /// With what tells items apart.
+    /// The path with the keys of items.
     field: String,
-    /// Without it.
+    /// The path without them.
     place: String,
-    /// The steps, each with the lengths that the two had before it.
+    /// The steps, each with the previous lengths of both texts.
     steps: Vec<(Step<'o>, usize, usize)>,
 }
 
 impl<'o> Path<'o> {
-    /// Goes into a field.
+    /// Enters a field.
     pub(super) fn enter(&mut self, name: &'o str) {
         self.steps.push((Step::Field(name), self.field.len(), self.place.len()));
         for text in [&mut self.field, &mut self.place] {
@@ -34,7 +34,7 @@ impl<'o> Path<'o> {
         }
     }
 
-    /// Goes into an item of a list, which goes by its key if it has one.
+    /// Enters an item of a list, with its key if it has one.
     pub(super) fn enter_item(&mut self, index: usize, key: Option<&(&'static str, Cow<'o, str>)>) {
         self.steps.push((Step::Item(index), self.field.len(), self.place.len()));
         if let Some((key, value)) = key {
@@ -50,7 +50,7 @@ impl<'o> Path<'o> {
         self.place.push_str("[]");
     }
 
-    /// Goes back by a step.
+    /// Goes back one step.
     pub(super) fn leave(&mut self) {
         if let Some((_, field, place)) = self.steps.pop() {
             self.field.truncate(field);
@@ -58,17 +58,17 @@ impl<'o> Path<'o> {
         }
     }
 
-    /// With what tells items apart.
+    /// The path with the keys of items.
     pub(super) fn field(&self) -> &str {
         &self.field
     }
 
-    /// Without it.
+    /// The path without them.
     pub(super) fn place(&self) -> &str {
         &self.place
     }
 
-    /// The last name on the way.
+    /// The last name of the path.
     pub(super) fn name(&self) -> &'o str {
         let names = self.steps.iter().rev().filter_map(|(step, ..)| match step {
             Step::Field(name) => Some(*name),
@@ -77,18 +77,18 @@ impl<'o> Path<'o> {
         names.take(1).next().unwrap_or_default()
     }
 
-    /// How many steps it is long.
+    /// The number of steps.
     pub(super) fn length(&self) -> usize {
         self.steps.len()
     }
 
-    /// The steps behind the first of them.
+    /// The steps after the first `first` ones.
     pub(super) fn behind(&self, first: usize) -> impl Iterator<Item = Step<'o>> {
         self.steps.iter().skip(first).map(|(step, ..)| *step)
     }
 }
 
-/// A name with a dot in it, such as a label's, would read as two.
+/// A name with a dot, such as a label's, would otherwise look like two names.
 fn push(text: &mut String, name: &str) {
     if name.contains(['.', '[', ']', '"']) {
         let quoted = format!("{name:?}");

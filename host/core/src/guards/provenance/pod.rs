@@ -1,4 +1,4 @@
-//! Who asked for the fields of a pod's template: a walk through it, beside the same places of all layers.
+//! Determines who requested the fields of a pod template, by a walk through it in parallel with all layers.
 
 use super::{
     Walk,
@@ -12,7 +12,7 @@ use super::{
 use crate::decide::templating::Templated;
 use serde_json::Value;
 
-/// One template, with what layers and plugins have said of it.
+/// A template, with the contents of the layers and the plugins' answer.
 pub(super) struct PodProvenance<'p> {
     names: Vec<&'p str>,
     answer: Option<&'p Value>,
@@ -20,11 +20,11 @@ pub(super) struct PodProvenance<'p> {
     facts: &'p Facts<'p>,
     filling: Filling<'p>,
     writers: StepWriters<'p>,
-    /// How many steps lead to the template.
+    /// The number of steps to the template.
     start: usize,
-    /// The container that the walk is in, and whether it is the main one.
+    /// The current container, and whether it is the main one.
     container: Option<(&'p str, bool)>,
-    /// Whether the walk is where the plugins say too much to compare all of it: then all of it is taken for theirs.
+    /// Whether the plugins' answer has too many items here to compare: the provenance of all these fields is then the plugins'.
     crowded: bool,
 }
 
@@ -36,7 +36,7 @@ impl<'p> PodProvenance<'p> {
         Self { names, answer: made, speakers, facts, filling, writers, start: 0, container: None, crowded: made.is_none() }
     }
 
-    /// Tells of the whole template.
+    /// Records the whole template.
     pub(super) fn tell<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, template: &'o Value, labels: Option<MetadataProvenance<'_>>) {
         self.start = walk.path.length();
         for (name, value) in template.as_object().into_iter().flat_map(fields) {
@@ -73,7 +73,8 @@ impl<'p> PodProvenance<'p> {
         }
     }
 
-    /// The containers of a list. To a container only containers of its name and its list count, and no other part of a layer.
+    /// Records the containers of a list. A container is only compared with containers of the same name in the same list, not with other
+    /// parts of a layer.
     fn containers<'o: 'p>(&mut self, walk: &mut Walk<'o, '_>, list: &'static str, items: &'o [Value], said: &[LayerPart<'p>]) {
         if items.is_empty() {
             return self.leaf(walk, &EMPTY_LIST, said);
@@ -110,19 +111,19 @@ impl<'p> PodProvenance<'p> {
         }
     }
 
-    /// Goes into an item, and tells whether it was crowded before.
+    /// Enters an item, and returns the previous value of `crowded`.
     fn enter(&mut self, said: &[LayerPart<'_>]) -> bool {
         let before = self.crowded;
         self.crowded = before || said.iter().any(|(source, _)| *source == LayerSource::Any);
         before
     }
 
-    /// Whether a value is what the plugins have answered, or may be.
+    /// Whether a value equals the plugins' answer, or may do so.
     fn answered(&self, said: &[LayerPart<'_>], value: &Value) -> bool {
         self.crowded || said.iter().any(|(source, said)| *source == LayerSource::Answer && *said == value)
     }
 
-    /// A command counts as a whole.
+    /// Records a command as a whole.
     fn command(&mut self, walk: &mut Walk<'_, '_>, value: &Value, said: &[LayerPart<'p>], line: &Line<'_>) {
         if self.answered(said, value) && !line.command.is_empty() {
             let by = line.command.iter().map(|layer| (*layer).to_owned()).collect();
@@ -131,7 +132,8 @@ impl<'p> PodProvenance<'p> {
         self.leaf(walk, value, said);
     }
 
-    /// Of arguments each is asked for by whoever has it among his own, wherever that is: plugins add some before them and behind.
+    /// Records the arguments. Each was requested by every layer that contains it in any position, because plugins insert arguments before
+    /// and after it.
     fn arguments<'o>(&mut self, walk: &mut Walk<'o, '_>, planned: &'o [Value], said: &[LayerPart<'p>], line: &Line<'_>) {
         let of_layers = said.iter().filter(|(source, _)| *source != LayerSource::Answer);
         let of_layers = of_layers.flat_map(|(source, list)| words(list).into_iter().flatten().map(|word| (*source, word)));
@@ -192,7 +194,7 @@ impl<'p> PodProvenance<'p> {
         }
     }
 
-    /// What is as the plugins have answered must have been asked for. What isn't, the host has made of it.
+    /// Records a field. A value from the plugins' answer must have been requested; any other comes from the host.
     fn leaf(&mut self, walk: &mut Walk<'_, '_>, value: &Value, said: &[LayerPart<'_>]) {
         if !self.answered(said, value) {
             return walk.put(value, vec![HOST.to_owned()], None);
@@ -222,7 +224,7 @@ impl<'p> PodProvenance<'p> {
 
 static EMPTY_LIST: Value = Value::Array(Vec::new());
 
-/// The field of that name of each that has it.
+/// The field with this name in each part that has it.
 fn inside<'p>(said: &[LayerPart<'p>], name: &str) -> Vec<LayerPart<'p>> {
     said.iter().filter_map(|(source, value)| Some((*source, value.get(name)?))).collect()
 }

@@ -1,4 +1,4 @@
-//! What the layers of a question to pod-templating say of the pod, container by container.
+//! The contents of the layers for a pod, per container.
 
 use crate::decide::templating::{Inputs, Templated};
 use crate::subject_kind::{MainContainer, SUBJECT_KINDS, SubjectKind};
@@ -6,42 +6,42 @@ use pointsman_sandbox::point::{IMAGE_MIRROR, Subject, templating::Layer};
 use serde_json::{Map, Value, json};
 use std::collections::{HashMap, HashSet};
 
-/// The name of the host among the layers: its frame, and all that it builds itself.
+/// The name of the host as a layer: its frame, and everything that it builds itself.
 pub(super) const HOST: &str = "host";
 
-/// Who says something.
+/// The source of a part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LayerSource {
-    /// The plugins, together.
+    /// The plugins' combined answer.
     Answer,
-    /// The plugins as well: they say so much at one place that it isn't compared one by one.
+    /// Also the plugins' answer, if it has too many items with one key to compare each.
     Any,
-    /// A layer, by its number.
+    /// A layer, by index.
     Layer(usize),
 }
 
-/// A part of what somebody says.
+/// A part of a source's content.
 pub(super) type LayerPart<'a> = (LayerSource, &'a Value);
 
-/// The lists of a pod that hold containers.
+/// The lists of containers in a pod.
 pub(super) const CONTAINERS: &str = "containers";
 pub(super) const INIT_CONTAINERS: &str = "initContainers";
 
-/// What was said in one question and its answer, read once.
+/// The contents of a question and its answer, parsed once.
 pub(super) struct Contents<'a> {
     pub(super) subject: &'a Subject,
-    /// The layers by their names, the host's frame first.
+    /// The layers by name, the host's frame first.
     pub(super) layers: Vec<(&'a str, Value)>,
-    /// What a layer's `config` stands for: a container with variables.
+    /// The variables from the `config` of a layer, as a container.
     configs: Vec<(usize, Value)>,
-    /// The registry that the plugins are told to take images from.
+    /// The mirror registry that the plugins are to use for images.
     pub(super) mirror: Option<String>,
-    /// The template that the plugins have made, if it can be read.
+    /// The template in the plugins' answer, if it is valid JSON.
     pub(super) answer: Option<Value>,
 }
 
 impl<'a> Contents<'a> {
-    /// Reads them. What is no JSON says nothing.
+    /// Parses them. Invalid JSON is ignored.
     pub(super) fn read(inputs: &'a Inputs, answer: &Templated) -> Self {
         let frame = json!({"pod": inputs.template.get("spec")});
         let read = |layer: &'a Layer| {
@@ -62,19 +62,19 @@ impl<'a> Contents<'a> {
         Self { subject: &inputs.subject, layers, configs, mirror, answer: serde_json::from_str(&answer.template).ok() }
     }
 
-    /// The layers that don't describe pods, but tell what is known: of the model, the storage ...
+    /// The layers that contain facts instead of parts of pods: about the model, the storage ...
     pub(super) fn facts(&self) -> impl Iterator<Item = (&'a str, &Value)> {
         self.layers.iter().filter(|(name, _)| !describes(name)).map(|(name, content)| (*name, content))
     }
 }
 
-/// Whether a layer says what pods look like, in a `pod` and a `runner`. The others may have fields of any name.
+/// Whether a layer describes pods, in a `pod` and a `runner`. Other layers may have arbitrary fields.
 fn describes(layer: &str) -> bool {
     let mut of_a_place = ["runtime-", "user-", "base:"].iter();
     [HOST, "runtime", "user", "preset"].contains(&layer) || of_a_place.any(|beginning| layer.starts_with(beginning))
 }
 
-/// Null says nothing, in lists neither.
+/// Removes nulls, in lists too: they have no meaning.
 fn without_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -89,23 +89,23 @@ fn without_nulls(value: &mut Value) {
     }
 }
 
-/// What the layers say, as far as it is of a pod.
+/// The parts of the layers that describe the pod.
 #[derive(Debug)]
 pub(super) struct PodLayers<'a> {
-    /// Their specs.
+    /// The pod specs.
     pub(super) specs: Vec<LayerPart<'a>>,
-    /// What they say of each container, by its name.
+    /// The parts for each container, by name.
     containers: HashMap<&'a str, Vec<LayerPart<'a>>>,
-    /// The same of init containers, which are never others.
+    /// The parts for each init container, which is never renamed.
     init_containers: HashMap<&'a str, Vec<LayerPart<'a>>>,
-    /// The name of the main container, and whether a layer gives it.
+    /// The name of the main container, and whether a layer specifies it.
     pub(super) main: &'a str,
     main_is_given: bool,
 }
 
 impl<'a> PodLayers<'a> {
-    /// Sorts what they say. A container without a name, or a runner, is the main one, as the built-in policy and the host have it: which
-    /// one that is depends on the layers alone, so that no plugin can give one container what was asked for another.
+    /// Collects the parts. A container without a name and a runner are the main container, as for the built-in policy and the host: the
+    /// main container depends only on the layers, so that no plugin can give one container what was requested for another.
     pub(super) fn collect(contents: &'a Contents<'_>) -> Self {
         let Subject { group, kind, .. } = contents.subject;
         let known = SubjectKind::find_by_name(group, kind).unwrap_or(&SUBJECT_KINDS[0]);
@@ -143,14 +143,14 @@ impl<'a> PodLayers<'a> {
         containers.entry(name).or_default().push(said);
     }
 
-    /// What they say of a container of a list.
+    /// The parts for a container of a list.
     pub(super) fn container(&self, list: &'static str, name: &str) -> &[LayerPart<'a>] {
         let containers = if list == CONTAINERS { &self.containers } else { &self.init_containers };
         containers.get(name).map(Vec::as_slice).unwrap_or_default()
     }
 
-    /// What the planned containers are to the layers, by their names. Where no layer names the main one, a policy may: it is then the
-    /// first, if no layer knows that for another.
+    /// The planned containers' names as the layers use them. If no layer names the main container, a policy may: it is then the first one,
+    /// unless a layer uses that name for another container.
     pub(super) fn container_names<'p>(&'p self, list: &'static str, planned: &'p [Value]) -> Vec<&'p str>
     where
         'a: 'p,
@@ -164,12 +164,12 @@ impl<'a> PodLayers<'a> {
     }
 }
 
-/// The names of containers, as the layers are gone through from the weakest.
+/// Determines the names of containers while the layers are read in order of precedence, the lowest first.
 #[derive(Default)]
 struct Names<'a> {
     usual: &'static str,
     lenient: bool,
-    /// The first container, the one of the usual name if there is one, and the one that the weakest runner is.
+    /// The first container, whether one has the usual name, and the runner of the layer with the lowest precedence.
     first: Option<&'a str>,
     has_usual: bool,
     runner: Option<&'a str>,
@@ -186,7 +186,7 @@ impl<'a> Names<'a> {
         name
     }
 
-    /// The main container of those so far.
+    /// The main container so far.
     fn main(&self) -> Option<&'a str> {
         let usual = self.has_usual.then_some(self.usual);
         if self.lenient { usual.or(self.runner).or(self.first) } else { usual }
@@ -197,7 +197,7 @@ fn given(container: &Value) -> Option<&str> {
     container.get("name").and_then(Value::as_str).filter(|name| !name.is_empty())
 }
 
-/// The fields of an object, without those that say nothing.
+/// The fields of an object, without nulls.
 pub(super) fn fields(object: &Map<String, Value>) -> impl Iterator<Item = (&str, &Value)> {
     object.iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| (name.as_str(), value))
 }

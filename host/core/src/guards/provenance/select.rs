@@ -1,4 +1,4 @@
-//! The fields that a person means by a path, such as `spec.containers[0].args`, and who asked for each.
+//! Finds the fields at a path such as `spec.containers[0].args`, with their provenance.
 
 use super::{
     AdminConfigs, Field, configs_for, decided, field_provenance,
@@ -18,14 +18,14 @@ use pointsman_sandbox::point::Role;
 use serde_json::Value;
 use std::str::FromStr;
 
-/// A path to fields, from the root of an object or of a pod's template.
+/// A path to fields, from the root of an object or of a pod template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldPath {
     written: String,
     selectors: Vec<Selector>,
 }
 
-/// A step of a path, as it is written.
+/// A step of a path, as entered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Selector {
     /// A name.
@@ -38,21 +38,21 @@ enum Selector {
     Each,
 }
 
-/// Why a text is no path.
+/// Why a text isn't a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a path to a field: write it as spec.containers[0].args, spec.template.spec.containers[main].args or /spec/replicas")]
 pub struct NotAPath(String);
 
-/// What a path leads to in an object.
+/// The value at a path in an object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundPart {
     /// The path in full, from the object's root.
     pub path: String,
-    /// The fields in it.
+    /// The fields in the value.
     pub fields: Vec<FoundField>,
 }
 
-/// A field, and who asked for it.
+/// A field and its provenance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FoundField {
     /// The field.
@@ -61,16 +61,16 @@ pub struct FoundField {
     pub writer: Option<String>,
 }
 
-/// Where a path ends before it has led to anything.
+/// The end of the existing part of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingPart {
-    /// The part that there is, in full; empty for the whole object.
+    /// The existing part, in full; empty for the whole object.
     pub path: String,
-    /// What isn't there.
+    /// The missing name.
     pub name: String,
-    /// What is there instead.
+    /// The names that exist there.
     pub known: Vec<String>,
-    /// How much of the path there is.
+    /// The number of existing steps.
     depth: usize,
 }
 
@@ -98,7 +98,7 @@ impl std::fmt::Display for FieldPath {
     }
 }
 
-/// A JSON Pointer, in which `*` stands for each item.
+/// Parses a JSON Pointer, in which `*` stands for each item.
 fn pointer(text: &str) -> Vec<Selector> {
     let selector = |token: &str| match token {
         "*" => Selector::Each,
@@ -117,7 +117,7 @@ fn selectors(text: &str) -> Option<Vec<Selector>> {
             rest = after;
             continue;
         }
-        // A name follows a dot, but for the first one.
+        // Every name except the first follows a dot.
         let name = if found.is_empty() { rest } else { rest.strip_prefix('.')? };
         let (name, after) = word(name, &['.', '['])?;
         found.push(Selector::Name(name));
@@ -126,7 +126,7 @@ fn selectors(text: &str) -> Option<Vec<Selector>> {
     Some(found)
 }
 
-/// What is in brackets, and what is behind them.
+/// The selector in brackets, and the rest.
 fn bracketed(text: &str) -> Option<(Selector, &str)> {
     if let Some(after) = text.strip_prefix(']').or_else(|| text.strip_prefix("*]")) {
         return Some((Selector::Each, after));
@@ -139,7 +139,7 @@ fn bracketed(text: &str) -> Option<(Selector, &str)> {
     Some((Selector::Item(first), after.strip_prefix(']')?))
 }
 
-/// A word up to one of the ends, or in quotes, as JSON has it.
+/// A word up to one of the delimiters, or a JSON string.
 fn word<'t>(text: &'t str, ends: &[char]) -> Option<(String, &'t str)> {
     if text.starts_with('"') {
         let mut words = serde_json::Deserializer::from_str(text).into_iter::<String>();
@@ -152,7 +152,7 @@ fn word<'t>(text: &'t str, ends: &[char]) -> Option<(String, &'t str)> {
 }
 
 impl Selector {
-    /// Where it leads from a value.
+    /// The steps from a value that it selects.
     fn steps<'v>(&self, value: &'v Value) -> Vec<Step<'v>> {
         match (self, value) {
             (Self::Name(name) | Self::Item(name), Value::Object(fields)) => {
@@ -185,7 +185,7 @@ impl std::fmt::Display for Selector {
     }
 }
 
-/// Whether an item of a list is called so.
+/// Whether an item of a list has this key.
 fn goes_by(item: &Value, name: &str) -> bool {
     ["name", "key", "containerPort", "mountPath", "devicePath", "ip", "topologyKey"].iter().any(|key| is_text(&item[key], name))
 }
@@ -206,7 +206,7 @@ fn value_at<'v>(root: &'v Value, way: &[Step<'_>]) -> &'v Value {
     })
 }
 
-/// A way as people write it: items go by their keys.
+/// A way in readable form: items are identified by their keys.
 fn shown<'v>(root: &'v Value, way: &[Step<'v>]) -> String {
     let (mut path, mut value) = (Path::default(), root);
     for step in way {
@@ -225,7 +225,7 @@ fn shown<'v>(root: &'v Value, way: &[Step<'v>]) -> String {
     path.field().to_owned()
 }
 
-/// What there is at a place, by the names that a path may have there.
+/// The names that a path may use at this value.
 fn known(value: &Value) -> Vec<String> {
     match value {
         Value::Object(fields) => fields.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.clone()).collect(),
@@ -238,7 +238,7 @@ fn known(value: &Value) -> Vec<String> {
 }
 
 impl FieldPath {
-    /// The ways that it leads in a value, or how far it gets.
+    /// The ways that a path selects in a value, or how far it gets.
     fn resolve<'v>(&self, root: &'v Value) -> Result<Vec<Vec<Step<'v>>>, MissingPart> {
         let mut ways: Vec<Vec<Step<'v>>> = vec![Vec::new()];
         for (depth, selector) in self.selectors.iter().enumerate() {
@@ -260,7 +260,7 @@ impl FieldPath {
         Ok(ways)
     }
 
-    /// The steps of its first way in a value, as far as there is one.
+    /// The steps of its first way in a value, as far as it exists.
     pub fn steps(&self, root: &Value) -> Vec<structural::Step> {
         let (mut way, mut value) = (Vec::new(), root);
         for selector in &self.selectors {
@@ -274,19 +274,19 @@ impl FieldPath {
         way
     }
 
-    /// The same path, from the root of the object that a template of pods is in.
+    /// The same path from the root of the object that contains a pod template.
     fn below(&self, template: &str) -> Self {
         Self { written: self.written.clone(), selectors: pointer(template).into_iter().chain(self.selectors.iter().cloned()).collect() }
     }
 
-    /// What it leads to in an object, from its root; or how far it gets. `configs` are those of all plugins.
+    /// The parts of an object at the path, from its root; or how far it gets. `configs` are the configurations of all plugins.
     pub fn in_object(&self, object: &Object, decisions: &[Decided], configs: &[(String, Value)]) -> Result<Vec<FoundPart>, MissingPart> {
         let manifest = object.manifest();
         let ways = self.resolve(&manifest)?;
         Ok(found(object, &manifest, &ways, decisions, configs))
     }
 
-    /// The same, from the roots of the object's templates of pods. Without one it gets nowhere.
+    /// The parts of an object at the path, from the roots of its pod templates; or how far it gets.
     pub fn in_pods(
         &self,
         object: &Object,
@@ -300,7 +300,7 @@ impl FieldPath {
                 Ok(more) => ways.extend(more),
                 Err(other) => {
                     let prefix = below.selectors.len() - self.selectors.len();
-                    // An object needn't have each of its kind's templates.
+                    // An object doesn't need all templates of its kind.
                     let other = (other.depth >= prefix).then(|| MissingPart { depth: other.depth - prefix, ..other });
                     missing = match (missing.take(), other) {
                         (Some(one), Some(other)) => Some(MissingPart::or_further(one, other)),
@@ -320,7 +320,7 @@ fn found(object: &Object, manifest: &Value, ways: &[Vec<Step<'_>>], decisions: &
         let path = shown(manifest, way);
         let inside =
             |longer: &str, shorter: &str| longer.strip_prefix(shorter).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']));
-        // A command counts as a whole.
+        // A command is one field.
         let wanted = all.iter().filter(|field| inside(&field.field, &path) || field.name == "command" && inside(&path, &field.field));
         let with_writer = |field: &Field| FoundField { writer: writer(object, manifest, decisions, field), field: field.clone() };
         let fields = wanted.map(with_writer).collect();
@@ -352,7 +352,7 @@ fn writer(object: &Object, manifest: &Value, decisions: &[Decided], field: &Fiel
     StepWriters::new(&answer.steps).last(inner.iter().copied(), &field.value)
 }
 
-/// The ways to the templates of pods in an object, and of which role in a group their pods are.
+/// The ways to the pod templates in an object, each with the role of its pods in their group.
 fn template_ways<'v>(object: &Object, manifest: &'v Value) -> Vec<(Vec<Step<'v>>, Option<Role>)> {
     let templates = Workload::find(object.key.resource).map(|workload| workload.templates).unwrap_or_default();
     let ways = |template: &Template| {

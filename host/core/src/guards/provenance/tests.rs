@@ -23,7 +23,7 @@ fn subject(group: &str, kind: &str) -> Subject {
     Subject { group, version: "v1".into(), kind, namespace, name, labels, ..Subject::default() }
 }
 
-/// A question: layers, the host's frame, and whose pods it is about.
+/// A question: layers, the host's frame, and the subject.
 struct Question {
     subject: Subject,
     role: Role,
@@ -34,7 +34,7 @@ struct Question {
     configs: Vec<(String, Value)>,
 }
 
-/// An engine of an InferenceService.
+/// A question for the engine of an InferenceService.
 fn ome<const N: usize>(layers: [(&str, Value); N]) -> Question {
     Question {
         subject: subject("ome.io", "InferenceService"),
@@ -50,7 +50,7 @@ fn ome<const N: usize>(layers: [(&str, Value); N]) -> Question {
     }
 }
 
-/// The main pods of an LLMInferenceService.
+/// A question for the main pods of an LLMInferenceService.
 fn llm<const N: usize>(layers: [(&str, Value); N]) -> Question {
     Question { subject: subject("serving.kserve.io", "LLMInferenceService"), role: Role::Main, ..ome(layers) }
 }
@@ -78,7 +78,7 @@ impl Question {
         Decided::Template(key.clone(), self.inputs(), Arc::new(decision(answer, &["hostile"])))
     }
 
-    /// Who asked for what, where plugins have made this of it and the host nothing else.
+    /// The provenance of this spec, if it is the plugins' answer and the host changed nothing.
     fn planned(&self, spec: &Value) -> FieldProvenance {
         self.planned_by(spec, vec![step("hostile", Action::Replace, "/spec", spec)])
     }
@@ -106,7 +106,7 @@ fn key(name: &str) -> ObjectKey {
 }
 
 impl FieldProvenance {
-    /// Who asked for a field below the pods' spec.
+    /// The provenance of a field in the pods' spec.
     fn by(&self, field: &str) -> Vec<&str> {
         let field = format!("spec.template.spec.{field}");
         let found = self.fields.iter().find(|other| other.field == field);
@@ -116,7 +116,7 @@ impl FieldProvenance {
         found.by.iter().map(String::as_str).collect()
     }
 
-    /// The fields that nobody has asked for, below the pods' spec.
+    /// The fields in the pods' spec that nobody requested.
     fn nobodys(&self) -> Vec<&str> {
         let fields = self.fields.iter().filter(|field| field.by.is_empty());
         fields.map(|field| field.field.trim_start_matches("spec.template.spec.")).collect()

@@ -1,18 +1,18 @@
-//! Which plugin has put something into a template, where several have worked on it.
+//! Determines which plugin set a field in a template, if several changed it.
 
 use super::path::Step;
 use crate::decide::templating;
 use pointsman_sandbox::point::templating::Action;
 use serde_json::Value;
 
-/// How much is looked at for all fields of a template. A field behind that has no known writer: to know more isn't worth a plan's time.
+/// The maximum work for all fields of a template. The writers of the remaining fields are unknown: finding them isn't worth a plan's time.
 const MAX_WRITER_STEPS: usize = 1 << 18;
 
-/// The steps by which a template was made.
+/// The steps that built a template.
 #[derive(Debug)]
 pub(super) struct StepWriters<'s> {
     steps: &'s [templating::Step],
-    /// The plugin, if there is but one.
+    /// The plugin, if there is only one.
     only: Option<&'s str>,
     left: usize,
 }
@@ -24,7 +24,7 @@ impl<'s> StepWriters<'s> {
         Self { steps, only, left: MAX_WRITER_STEPS }
     }
 
-    /// Who has written a value there last. Items are found by what they hold: their places change from step to step.
+    /// The last writer of a value at a place. Items are found by their contents, because their positions change from step to step.
     pub(super) fn last<'o>(&mut self, way: impl Iterator<Item = Step<'o>>, value: &Value) -> Option<String> {
         if let Some(only) = self.only {
             return Some(only.to_owned());
@@ -36,7 +36,7 @@ impl<'s> StepWriters<'s> {
             self.left = self.left.checked_sub(1)?;
             let wrote = match below(&operation.path, &way) {
                 PointerRelation::Not => false,
-                // What writes into a list that counts as a whole has written it.
+                // An operation within a list that is one field changes that field.
                 PointerRelation::Within => true,
                 PointerRelation::Above(_) if operation.action == Action::Remove => false,
                 PointerRelation::Above(rest) => {
@@ -52,13 +52,13 @@ impl<'s> StepWriters<'s> {
     }
 }
 
-/// How an operation's place stands to a field.
+/// The relation of an operation's path to a field.
 enum PointerRelation<'w, 'o> {
-    /// It is elsewhere.
+    /// Unrelated.
     Not,
-    /// It is the field or leads to it, by the rest of the way.
+    /// The operation is at the field or above it; the rest of the way leads to the field.
     Above(&'w [Step<'o>]),
-    /// It is a part of the field.
+    /// The operation is within the field.
     Within,
 }
 

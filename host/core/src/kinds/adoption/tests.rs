@@ -4,7 +4,7 @@ use crate::{
     world::{ObjectKey, World},
 };
 
-/// What their own controllers put on pods.
+/// The labels that their controllers add to pods.
 const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 const KNATIVE_NAME: &str = "serving.knative.dev/service";
 
@@ -22,7 +22,7 @@ fn ours() -> Value {
     json!({SERVICE_NAME: "a", crate::world::child::SUBJECT_KIND: "InferenceService"})
 }
 
-/// What was taken over, as it lives.
+/// An adopted workload as it exists in the cluster.
 fn live(name: &str, revision: Option<&str>, spec: &Value) -> Value {
     let mut annotations = json!({ADOPTED: "manager"});
     if let Some(revision) = revision {
@@ -55,7 +55,7 @@ fn deployment(revision: Option<&str>) -> Value {
     )
 }
 
-/// What would be made anew: a Deployment and what finds its pods.
+/// The planned objects without an adoption: a Deployment and the objects that select its pods.
 fn planned(hash: &str) -> Vec<Object> {
     let found = json!({SERVICE_NAME: "a"});
     let metadata = json!({"annotations": {REVISION: format!("00001-{hash}")}});
@@ -202,7 +202,7 @@ fn a_service_stays_reachable_from_without() {
     assert!(of(json!({"clusterIP": "None", "ports": []})).get("type").is_none(), "it has no address");
 }
 
-/// A service's engine and decoder, in groups.
+/// The engine and decoder of a service, as groups.
 fn two_groups() -> (Snapshot, Vec<Object>) {
     let group = json!({"size": 2, "leaderTemplate": template(&json!({}), "old"), "workerTemplate": template(&json!({}), "old")});
     let spec = json!({"replicas": 1, "leaderWorkerTemplate": group});

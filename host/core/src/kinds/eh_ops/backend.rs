@@ -1,8 +1,8 @@
-//! Which Service of its own namespace a model's `backendUrl` points at.
+//! The Service in the model's own namespace that `backendUrl` refers to.
 
 use pointsman_sandbox::words;
 
-/// A Service, and the port that is asked.
+/// A Service and its port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Backend {
     pub(super) service: String,
@@ -10,8 +10,7 @@ pub(super) struct Backend {
 }
 
 impl Backend {
-    /// The Service that a URL names, if it is one of the namespace: `NAME`, `NAME.NAMESPACE`, with `.svc` and the cluster's domain behind it or
-    /// not.
+    /// The Service in a URL, if it is in this namespace: `NAME` or `NAME.NAMESPACE`, optionally with `.svc` and the cluster domain.
     pub(super) fn parse(url: &str, namespace: &str) -> Option<Self> {
         let (scheme, rest) = url.split_once("://")?;
         let default = match scheme {

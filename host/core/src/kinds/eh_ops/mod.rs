@@ -1,6 +1,6 @@
-//! inference.eh-ops.io: InferenceModel, a model server that competes with others for the memory of its nodes, and sleeps while nobody asks.
+//! inference.eh-ops.io: InferenceModel, a model server that competes for the memory of nodes and sleeps while it has no requests.
 //!
-//! Where it runs and whether it is awake is for the allocation to say; the plan makes the objects of that.
+//! The allocation decides on which node it runs and whether it is awake; the plan contains the objects for that.
 
 #![allow(clippy::unnecessary_box_returns, reason = "a step's error is large, and boxed wherever it is made")]
 
@@ -29,15 +29,15 @@ use std::{sync::Arc, time::Duration};
 #[derive(Debug)]
 pub struct InferenceModels;
 
-/// The port on which a model's server answers.
+/// The port of a model's server.
 pub const PORT: u16 = 8080;
 
-/// Whether the model has a place in memory.
+/// Whether the model has a reservation.
 pub const ALLOCATED: &str = "Allocated";
-/// Whether its Deployment works.
+/// Whether its Deployment is available.
 const AVAILABLE: &str = "Available";
 
-/// The reasons of the page.
+/// The reasons that upstream documents.
 mod reasons {
     pub(super) const DEPLOYING: &str = "Deploying";
     pub(super) const DEPLOYED: &str = "Deployed";
@@ -48,21 +48,21 @@ mod reasons {
     pub(super) const TERMINATING: &str = "Terminating";
 }
 
-/// Why there is no plan for the objects: the condition that says it.
+/// Why the objects can't be planned: the condition that reports it.
 struct PlanError {
     condition: Condition,
     again: Option<Duration>,
-    /// Whether a policy had nothing to say.
+    /// Whether a policy gave no answer.
     undecided: bool,
 }
 
-/// A plan in the making.
+/// A plan in progress.
 struct PlanBuilder<'a> {
     asking: Questions<'a>,
     subject: Digested<Subject>,
-    /// As the allocation reads it.
+    /// The model, as for the allocation.
     model: Model,
-    /// What of it can't be read.
+    /// Its invalid fields.
     problems: Vec<String>,
     spec: serde_json::Value,
     entry: Option<Arc<Entry>>,
@@ -106,10 +106,10 @@ impl Kind for InferenceModels {
 }
 
 impl PlanBuilder<'_> {
-    /// Whether its Deployment is to have a pod.
+    /// Whether its Deployment needs a pod.
     fn runs(&self) -> bool {
         match self.entry.as_deref() {
-            // A pod that runs goes on while what it depends on restarts.
+            // A running pod isn't stopped while a dependency restarts.
             Some(Entry::Placed { held, starts_after, .. }) if held.phase != Phase::Stopping => starts_after.is_empty() || self.is_running(),
             Some(Entry::Assumed) => true,
             _ => false,
@@ -126,13 +126,13 @@ impl PlanBuilder<'_> {
 
     fn objects(&mut self) -> Result<Vec<Object>, Box<PlanError>> {
         match self.entry.as_deref() {
-            // Nothing is known of its place: what there is stays.
+            // Its reservation is unknown: existing objects stay unchanged.
             None => Err(PlanError::new(self.allocated())),
-            // No policy is asked what goes: one that fails would keep the model from being deleted.
+            // Policies aren't called for a model that is being deleted: a failing policy would block its deletion.
             Some(Entry::Placed { held, .. }) if self.is_deleted() && held.phase != Phase::Stopping => Err(PlanError::new(self.allocated())),
             Some(_) if self.is_deleted() => Ok(Vec::new()),
             Some(Entry::External) => Ok(Vec::new()),
-            // It has become external: until its pod has gone, its Deployment stays as it is.
+            // It has become external: its Deployment stays unchanged until its pod is gone.
             Some(Entry::Placed { .. }) if self.model.external => Err(PlanError::new(self.allocated())),
             Some(Entry::Placed { held, .. }) if held.phase != Phase::Stopping && !self.model.needs.fit(held.amounts) => {
                 let lacking = self.model.needs.lacking(held.amounts, "free");
@@ -146,7 +146,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Turns what a policy couldn't decide into the condition that says it.
+    /// Converts a missing decision into the condition that reports it.
     fn undecided(&self, undecided: &Undecided) -> Box<PlanError> {
         let condition = Condition::no(DECIDED, undecided.reason(), questions::undecided_message(self.asking.snapshot, undecided));
         Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), undecided: true })

@@ -1,4 +1,4 @@
-//! The Deployment and the Service of a model.
+//! Builds the Deployment and the Service of a model.
 
 use super::{ALLOCATED, PORT, PlanBuilder, PlanError, backend::Backend, reasons};
 use crate::{
@@ -23,10 +23,10 @@ use std::collections::BTreeMap;
 
 const HEALTH: &str = "/health";
 
-/// How long a server may take to load its model: this often, every 10 seconds.
+/// How long a server may take to load its model: the number of probes, one every 10 seconds.
 const STARTUP_PROBES: i64 = 360;
 
-/// An annotation of the page.
+/// An annotation that upstream documents.
 const MEMORY: &str = "inference.eh-ops.io/memory";
 
 impl PlanBuilder<'_> {
@@ -34,7 +34,7 @@ impl PlanBuilder<'_> {
         ObjectKey { resource, namespace: self.asking.snapshot.subject.key.namespace.clone(), name: name.to_owned() }
     }
 
-    /// What its pods are found by.
+    /// The labels that select its pods.
     fn selector(&self) -> BTreeMap<String, String> {
         let label = self.asking.snapshot.subject.label.clone();
         [(APP_NAME, label), (APP_COMPONENT, SERVER.to_owned())].map(|(key, value)| (key.to_owned(), value)).into()
@@ -53,7 +53,7 @@ impl PlanBuilder<'_> {
         metadata.map_err(|undecided| self.undecided(&undecided))
     }
 
-    /// The Deployment, with a pod or without.
+    /// The Deployment, with one pod or none.
     pub(super) fn workload(&mut self) -> Result<Object, Box<PlanError>> {
         let name = self.asking.snapshot.subject.key.name.clone();
         let key = self.key(&DEPLOYMENT, &name);
@@ -73,7 +73,7 @@ impl PlanBuilder<'_> {
         let mut metadata = self.metadata(MetadataQuestion { key: &key, role, pods: None, template: None })?;
         metadata.annotations.insert(MEMORY.to_owned(), self.spec["memory"].as_str().unwrap_or_default().to_owned());
         let template = json!({"metadata": pods.into_value(), "spec": template["spec"]});
-        // Two pods of one model never have room side by side.
+        // Two pods of one model never fit at the same time.
         let strategy = Some(json!({"type": "Recreate"}));
         let replicas = Some(i64::from(self.runs()));
         Ok(Object::new(key, workload::deployment(metadata, &self.selector(), replicas, strategy, &template)))
@@ -89,7 +89,7 @@ impl PlanBuilder<'_> {
         Ok(Some(Object::new(key, network::service(metadata, &self.selector(), &[port]))))
     }
 
-    /// The pod, as the model's object describes it.
+    /// The pod for the model's spec.
     fn pod(&self) -> Value {
         let text = |field: &str| self.spec[field].as_str().unwrap_or_default();
         let variable = |name: &str, value: &str| json!({"name": name, "value": value});
@@ -115,7 +115,7 @@ impl PlanBuilder<'_> {
         pod
     }
 
-    /// What is requested: memory as `spec.memory` says where nothing else is said, and GPUs under their name in Kubernetes, in both lists.
+    /// The resources: memory defaults to `spec.memory`, and GPUs are set under their name in Kubernetes, in both lists.
     fn resources(&self) -> Value {
         let given = &self.spec["resources"];
         let gpus = Some(self.model.needs.gpus).filter(|gpus| *gpus > 0);
@@ -133,18 +133,18 @@ impl PlanBuilder<'_> {
         resources.into()
     }
 
-    /// The memory in a list that says nothing of it: what is declared, unless the other list has less for a limit or more for a request.
+    /// The default memory of a list: the declared one, unless the other list has a lower limit or a higher request.
     fn default_memory(&self, list: &str) -> Option<&str> {
         let other = if list == "requests" { "limits" } else { "requests" };
         let declared = self.spec["memory"].as_str()?;
         let Some(given) = self.spec["resources"][other]["memory"].as_str() else { return Some(declared) };
         let is_smaller = crate::quantity::parse_text(given)? < crate::quantity::parse_text(declared)?;
-        // A request above its limit is refused.
+        // The API server rejects a request above its limit.
         Some(if is_smaller == (list == "requests") { given } else { declared })
     }
 }
 
-/// Whether a policy has left the pod within what is reserved.
+/// Checks that the pod still fits its reservation after the policies' changes.
 fn fits_reservation(spec: &Value, held: &Held) -> Result<(), Box<PlanError>> {
     let mut pod = json!({ "spec": spec });
     pod["spec"]["nodeName"] = held.node.as_str().into();
@@ -161,11 +161,11 @@ fn fits_reservation(spec: &Value, held: &Held) -> Result<(), Box<PlanError>> {
     Err(PlanError::new(Condition::no(ALLOCATED, reasons::FAILED, message)))
 }
 
-/// Lets a pod run on one node only, beside what else is asked of its node.
+/// Restricts a pod to one node, in addition to its other node requirements.
 fn pin(spec: &mut Value, node: &str) {
     let name = json!({"key": "metadata.name", "operator": "In", "values": [node]});
     let required = &mut spec["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
-    // Any of the terms is enough, so each gets it.
+    // One matching term suffices, so each term gets the restriction.
     match required["nodeSelectorTerms"].as_array_mut().filter(|terms| !terms.is_empty()) {
         Some(terms) => terms.iter_mut().for_each(|term| match term["matchFields"].as_array_mut() {
             Some(fields) => fields.push(name.clone()),

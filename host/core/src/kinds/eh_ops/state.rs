@@ -1,4 +1,4 @@
-//! The status of a model: its place, its Deployment, and the fields of the page.
+//! The status of a model: its reservation, its Deployment, and the fields that upstream documents.
 
 use super::{ALLOCATED, AVAILABLE, PlanBuilder, reasons};
 use crate::{
@@ -18,7 +18,7 @@ impl PlanBuilder<'_> {
         snapshot.child(&DEPLOYMENT, &snapshot.subject.key.name)
     }
 
-    /// The conditions, `stopped` among them.
+    /// The conditions, including `stopped`.
     pub(super) fn conditions(&self, stopped: Option<&Condition>) -> Vec<Condition> {
         let mut conditions = vec![self.allocated()];
         if !matches!(self.entry.as_deref(), None | Some(Entry::External)) {
@@ -34,7 +34,7 @@ impl PlanBuilder<'_> {
         conditions
     }
 
-    /// Whether the model has a place, and why not.
+    /// Whether the model has a reservation, and if not, why.
     pub(super) fn allocated(&self) -> Condition {
         let no = |reason: &str, message: String| Condition::no(ALLOCATED, reason, message);
         let unknown = |message: String| Condition::unknown(ALLOCATED, reasons::PENDING, message);
@@ -87,7 +87,7 @@ impl PlanBuilder<'_> {
         Condition { message, ..condition }
     }
 
-    /// Whether the Deployment works, in the page's words.
+    /// Whether the Deployment is available, with upstream's reasons.
     fn available(&self) -> Condition {
         if matches!(self.entry.as_deref(), Some(Entry::External)) {
             return Condition::satisfied(AVAILABLE, reasons::DEPLOYED, "It runs outside of the cluster: its health is unknown.");

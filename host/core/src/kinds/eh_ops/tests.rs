@@ -21,7 +21,7 @@ fn placed(phase: Phase) -> Entry {
     Entry::Placed { held: held(80, phase), unseen: false, starts_after: Vec::new() }
 }
 
-/// What is planned for a model of 80 GiB with this entry. No policy decides.
+/// The plan for a model of 80 GiB with this entry, without policies.
 fn planned(spec: &Value, entry: Option<Entry>) -> Plan {
     let mut world = World::default();
     let mut whole = json!({"modelName": "llama", "memory": "80Gi", "backendUrl": "http://llama:8000", "containerImage": "vllm"});

@@ -1,4 +1,5 @@
-//! What a service says together with what it builds on: presets by its shape, its base configurations in order, and its own spec last.
+//! Combines the spec of a service with the specs it builds on: the presets for its shape, its base configurations in order, and its own
+//! spec last.
 
 use super::{
     preset::{self, PRESET},
@@ -15,10 +16,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// The name of the strongest layer: the service's own spec.
+/// The name of the layer with the highest precedence: the service's own spec.
 const USER: &str = "user";
 
-/// Fields of which a stronger layer that gives the one takes the other away: together they would mean nothing.
+/// Pairs of fields of which a layer that sets one removes the other from the layers below: together they make no sense.
 const MUTUALLY_EXCLUSIVE: [(&str, &str); 7] = [
     ("replicas", "scaling"),
     ("pipeline", "data"),
@@ -29,10 +30,10 @@ const MUTUALLY_EXCLUSIVE: [(&str, &str); 7] = [
     ("hpa", "keda"),
 ];
 
-/// Fields whose contents are others' words, which may be called alike.
+/// Fields with free content, which may contain fields with the names above.
 const CARRIED: [&str; 6] = ["labels", "annotations", "inline", "spec", "template", "worker"];
 
-/// Where pods are described.
+/// The fields with pod templates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodTemplateField {
     Template,
@@ -56,28 +57,28 @@ impl PodTemplateField {
     }
 }
 
-/// Everything that is said of a service.
+/// The effective spec of a service.
 #[derive(Debug, Default)]
 pub(super) struct EffectiveSpec {
-    /// All of it but the pods, the layers laid over one another.
+    /// The merged spec, without the pods.
     pub(super) spec: LLMServingFields,
-    /// The same as JSON, for what is carried as it is.
+    /// The merged spec as JSON, for parts that are copied unchanged.
     whole: Value,
-    /// The layers, the weakest first.
+    /// The layers in order of precedence, the lowest first.
     layers: Vec<(String, Value)>,
-    /// The names of those that only administrators write.
+    /// The names of the layers that only administrators write.
     pub(super) admin_layers: BTreeSet<String>,
-    /// Which endpoint picker the preset's scheduler is.
+    /// The endpoint picker that the preset's scheduler runs.
     pub(super) scheduler: Scheduler,
 }
 
 impl EffectiveSpec {
-    /// A part of the spec; null if nobody gives it.
+    /// A part of the spec; null if no layer has it.
     pub(super) fn given(&self, path: &str) -> &Value {
         self.whole.pointer(path).unwrap_or(&Value::Null)
     }
 
-    /// Where the strongest layer names Gateways, of those that do at all; and whether it does so twice.
+    /// The field in which the layer with the highest precedence names Gateways, and whether it does so in both fields.
     pub(super) fn gateways_named_by(&self) -> Option<(&'static str, bool)> {
         let gives = |spec: &Value, list: &str| spec.pointer(list).and_then(Value::as_array).is_some_and(|list| !list.is_empty());
         self.layers.iter().rev().find_map(|(_, spec)| match (gives(spec, GATEWAYS), gives(spec, PARENTS)) {
@@ -87,18 +88,18 @@ impl EffectiveSpec {
         })
     }
 
-    /// Whether the strongest layer that gives a part is one that only administrators write.
+    /// Whether only administrators write the layer that determines a part.
     pub(super) fn is_of_admins(&self, path: &str) -> bool {
         let gives = |spec: &Value| spec.pointer(path).is_some_and(|value| !value.is_null());
         self.layers.iter().rev().find(|(_, spec)| gives(spec)).is_some_and(|(name, _)| self.admin_layers.contains(name))
     }
 
-    /// What each layer says of a pod. A layer that says nothing has null.
+    /// The pod template of each layer; null if a layer has none.
     pub(super) fn pods(&self, at: PodTemplateField) -> Vec<(String, Value)> {
         self.layers.iter().map(|(name, spec)| (name.clone(), spec.pointer(at.path()).cloned().unwrap_or_default())).collect()
     }
 
-    /// Lays everything over one another. The error is a reason and a sentence.
+    /// Merges all layers. The error is a reason and a message.
     pub(super) fn resolve(
         snapshot: &Snapshot,
         settings: &Settings,
@@ -117,7 +118,7 @@ impl EffectiveSpec {
         });
         let scope = Scope::new(&object, settings);
         let mut layers = Vec::new();
-        // Containers are merged by their names, so that any layer may have given the image.
+        // Containers are merged by name, so any layer may specify the image.
         let another = bases.iter().map(|base| &base.spec).chain([&own]).any(preset::has_scheduler_of_its_own);
         let scheduler = Scheduler::choose(snapshot, settings, &content["metadata"]["annotations"], another)?;
         let mut preset = preset::for_spec(&said, scheduler, another).map_err(|error| ("InvalidPreset", error))?;
@@ -148,7 +149,7 @@ impl EffectiveSpec {
         let whole = layers.iter().fold(json!({}), |weak, (_, strong)| merged(weak, strong));
         let mut whole = with_name(whole, &snapshot.subject.key.name);
         for at in PodTemplateField::ALL {
-            // Pods are merged by a policy, layer by layer.
+            // A policy merges the pods, layer by layer.
             if let Some(pod) = whole.pointer_mut(at.path()) {
                 *pod = if pod.is_null() { Value::Null } else { json!({}) };
             }
@@ -159,21 +160,21 @@ impl EffectiveSpec {
     }
 }
 
-/// How many configurations a service may name.
+/// The maximum number of base configurations of a service.
 const MAX_BASES: usize = 16;
 
-/// A configuration that a service names.
+/// A base configuration of a service.
 struct Base {
     name: String,
     spec: Value,
-    /// Whether it is from the namespace for all.
+    /// Whether it is in the shared namespace.
     of_all: bool,
 }
 
-/// The configurations that the service names, each from its own namespace or else from the one for all.
+/// The base configurations of the service, each from its own namespace, otherwise from the shared one.
 fn bases(snapshot: &Snapshot, settings: &Settings, own: &Value, reads: &mut BTreeSet<Read>) -> Result<Vec<Base>, (&'static str, String)> {
     let named: Vec<&str> = own["baseRefs"].as_array().into_iter().flatten().filter_map(|reference| reference["name"].as_str()).collect();
-    // What is named again is laid over the others again: the last time is the one that counts.
+    // If a name is repeated, only the last occurrence counts, because it would overwrite the others.
     let mut once = BTreeSet::new();
     let mut names: Vec<&str> = named.into_iter().rev().filter(|name| once.insert(*name)).collect();
     names.reverse();
@@ -200,7 +201,7 @@ fn bases(snapshot: &Snapshot, settings: &Settings, own: &Value, reads: &mut BTre
     Ok(bases)
 }
 
-/// A model is called as its service unless somebody says otherwise.
+/// A model without a name has the name of its service.
 fn with_name(mut spec: Value, name: &str) -> Value {
     let unnamed = spec.pointer("/model/name").and_then(Value::as_str).is_none_or(str::is_empty);
     if unnamed && spec.is_object() {
@@ -212,7 +213,7 @@ fn with_name(mut spec: Value, name: &str) -> Value {
     spec
 }
 
-/// The stronger over the weaker: objects field by field, everything else as a whole. Null says nothing.
+/// Merges a layer into those with lower precedence: objects field by field, all other values as a whole. Null changes nothing.
 pub(super) fn merged(weak: Value, strong: &Value) -> Value {
     laid(weak, strong, true)
 }
@@ -231,13 +232,13 @@ fn laid(weak: Value, strong: &Value, ours: bool) -> Value {
             }
             for (name, value) in strong {
                 let before = weak.get_mut(name).map(Value::take).unwrap_or_default();
-                // Half of one configuration and half of another would be none.
+                // A mix of two configurations would make no sense.
                 let before = if ours && name == "inline" && !value.is_null() { Value::Null } else { before };
                 weak.insert(name.clone(), laid(before, value, ours && !CARRIED.contains(&name.as_str())));
             }
             Value::Object(weak)
         }
-        // Its own nulls say nothing either.
+        // Removes the nulls in it.
         (_, Value::Object(strong)) => laid(Value::Object(Map::new()), &Value::Object(strong.clone()), ours),
         (_, strong) => strong.clone(),
     }

@@ -1,4 +1,4 @@
-//! Which labels each object is found by, and what the question to metadata-propagation is made from.
+//! The selector labels of each object, and the inputs of metadata-propagation.
 
 use super::{
     PlanBuilder,
@@ -18,11 +18,11 @@ use std::collections::BTreeMap;
 
 const PART_OF: &str = "app.kubernetes.io/part-of";
 
-/// What upstream's endpoint pickers and pools know serving pods by.
+/// The labels by which upstream's endpoint pickers and pools select serving pods.
 const COMPONENT_LABEL: &str = "kserve.io/component";
 const ROLE: &str = "llm-d.ai/role";
 
-/// The component of the scheduler, and of what belongs to the whole service.
+/// The component of the scheduler, and of objects for the whole service.
 pub(super) const SCHEDULER: &str = "llminferenceservice-router-scheduler";
 const ROUTER: &str = "llminferenceservice-router";
 
@@ -38,8 +38,8 @@ impl PlanBuilder<'_> {
         labels
     }
 
-    /// What the pods of a Deployment are selected by. It never changes: neither does anybody else have a say in it, nor is the role in it,
-    /// which is another as soon as there is a prefill workload.
+    /// The pod selector of a Deployment. It never changes: policies can't change it, and it doesn't contain the role, which changes when a
+    /// prefill workload is added.
     pub(super) fn selector(&self, part: WorkloadRole) -> BTreeMap<String, String> {
         self.with_component(&part.component(part.role()))
     }
@@ -52,14 +52,14 @@ impl PlanBuilder<'_> {
         self.with_component(ROUTER)
     }
 
-    /// The labels of the object that makes a workload's pods.
+    /// The labels of the workload object.
     pub(super) fn workload_labels(&self, part: WorkloadRole) -> BTreeMap<String, String> {
         let mut labels = self.selector(part);
         labels.extend(self.serving(part));
         labels
     }
 
-    /// The labels of the pods in a place. The followers of a group take no requests.
+    /// The labels of the pods with a role. The workers of a group serve no requests.
     pub(super) fn of_pods(&self, workload: &Workload, place: PodRole) -> BTreeMap<String, String> {
         let mut labels = self.with_component(&workload.part.component(place.role));
         if !place.follows() {
@@ -68,7 +68,7 @@ impl PlanBuilder<'_> {
         labels
     }
 
-    /// What a workload is known by to endpoint pickers and pools.
+    /// The labels that identify a workload for endpoint pickers and pools.
     fn serving(&self, part: WorkloadRole) -> [(String, String); 2] {
         let role = match part {
             WorkloadRole::Prefill => "prefill",
@@ -85,14 +85,14 @@ impl PlanBuilder<'_> {
         labels
     }
 
-    /// The labels of the pods that take requests without a scheduler: the main workload's, which decodes where there is another. Not by
-    /// their role: that is another one as soon as there is a prefill workload, long before pods have it.
+    /// The labels of the pods that serve requests without a scheduler: those of the main workload, which decodes if there is a prefill
+    /// workload. The role isn't among them: it changes as soon as there is a prefill workload, long before the pods have it.
     pub(super) fn reached(&self) -> BTreeMap<String, String> {
         let grouped = self.service.workload(WorkloadRole::Main).is_some_and(|main| main.group.is_some());
         self.with_component(&WorkloadRole::Main.component(if grouped { Role::Leader } else { Role::Main }))
     }
 
-    /// Everybody who may have a say, for every object: who has one where says the policy.
+    /// All sources of labels and annotations, for every object: the policy decides which ones it uses.
     pub(super) fn metadata_layers(&self) -> Digested<Vec<Layer>> {
         let layer = |name: &str, labels: Vec<Entry>, annotations: Vec<Entry>| Layer { name: name.to_owned(), labels, annotations };
         let spec = &self.service.combined.spec;
@@ -111,12 +111,12 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// Takes away from pods that take no requests what a pool selects by, whoever gave it to them.
+/// Removes the labels that pools select by from pods that serve no requests, regardless of their source.
 pub(super) fn hide_from_pools(metadata: &mut Metadata) {
     for label in [COMPONENT_LABEL, ROLE] {
         metadata.labels.remove(label);
     }
 }
 
-/// What the scheduler's pods do.
+/// The role of the scheduler's pods.
 pub(super) const PICKS: PodRole = PodRole { role: Role::Scheduler, group: None };

@@ -39,22 +39,22 @@ use std::{sync::Arc, time::Duration};
 #[derive(Debug)]
 pub struct LlmInferenceServices;
 
-/// Whether the service, its base configurations and the presets make a whole that can be served.
+/// Whether the service, its base configurations and the presets form a valid spec.
 const COMBINED: &str = "PresetsCombined";
-/// Whether everything that serves works.
+/// Whether all workloads are ready.
 const WORKLOADS: &str = "WorkloadsReady";
-/// Whether the Gateways work that the routes hang on.
+/// Whether the Gateways of the routes are ready.
 const GATEWAYS_READY: &str = "GatewaysReady";
-/// Whether the Gateways have taken the routes.
+/// Whether the Gateways have accepted the routes.
 const HTTP_ROUTES: &str = "HTTPRoutesReady";
-/// Whether the Gateways have taken the pool.
+/// Whether the Gateways have accepted the pool.
 const POOL: &str = "InferencePoolReady";
-/// Whether the scheduler works.
+/// Whether the scheduler is ready.
 const SCHEDULER_READY: &str = "SchedulerWorkloadReady";
-/// Whether requests find their way.
+/// Whether requests reach the service.
 const ROUTER: &str = "RouterReady";
 
-/// All that may be told. Upstream's clients wait for what they know, and a part that is gone has no state.
+/// All condition types. Upstream's clients wait for the types that they know; the conditions of a removed part are removed.
 const TYPES: [&str; 12] = [
     COMBINED,
     DECIDED,
@@ -70,11 +70,11 @@ const TYPES: [&str; 12] = [
     ROUTER,
 ];
 
-/// Why there is no plan for the objects: the condition that says it.
+/// Why the objects can't be planned: the condition that reports it.
 struct PlanError {
     condition: Condition,
     again: Option<Duration>,
-    /// Whether a policy had nothing to say.
+    /// Whether a policy gave no answer.
     undecided: bool,
 }
 
@@ -84,19 +84,19 @@ impl PlanError {
     }
 }
 
-/// A plan in the making.
+/// A plan in progress.
 struct PlanBuilder<'a> {
     asking: Questions<'a>,
     settings: &'a Settings,
     service: Service,
-    /// Who may have a say in labels and annotations: the same for every object.
+    /// The sources of labels and annotations: the same for every object.
     layers: Digested<Vec<Layer>>,
-    /// The route that is made, and all that lead to the service, as far as they are there.
+    /// The planned route, and all existing routes to the service.
     route: Option<Value>,
     routes: Vec<Arc<ReferencedObject>>,
 }
 
-/// What the steps have found out, as far as they came.
+/// The results of the completed steps.
 #[derive(Default)]
 struct StepResults {
     objects: Option<Vec<Object>>,
@@ -124,7 +124,7 @@ impl Kind for LlmInferenceServices {
             _ => UndecidedSteps::None,
         };
         let conditions = making.conditions(&found, stop.as_ref().map(|stop| &stop.condition));
-        // As long as the service can't be read, nobody knows which parts it has: what was told of them stays.
+        // If the service is unreadable, its parts are unknown: their conditions stay unchanged.
         let types: &[_] = if making.service.workloads.is_empty() { &[] } else { &TYPES };
         let fields = making.fields(&found);
         let Questions { reads, decisions, .. } = making.asking;
@@ -142,7 +142,7 @@ impl Kind for LlmInferenceServices {
 impl PlanBuilder<'_> {
     fn steps(&mut self, found: &mut StepResults) -> Result<(), Box<PlanError>> {
         let key = &self.asking.snapshot.subject.key;
-        // Known whatever becomes of the rest, for the conditions of what is there.
+        // Set first, because the conditions of existing parts need them even if the rest fails.
         (self.service.name, self.service.namespace) = (key.name.clone(), key.namespace.clone());
         self.service = Service::read(&mut self.asking, self.settings)?;
         self.layers = self.metadata_layers();
@@ -163,7 +163,7 @@ impl PlanBuilder<'_> {
         Ok(())
     }
 
-    /// What the service names and somebody else has made.
+    /// The objects of other owners that the service names.
     fn named_objects(&self) -> Vec<Read> {
         let key = |resource: &'static Resource, name: String| {
             Read::Object(ObjectKey { resource, namespace: self.service.namespace.clone(), name })
@@ -172,7 +172,7 @@ impl PlanBuilder<'_> {
         self.route_refs().into_iter().map(|name| key(&HTTP_ROUTE, name)).chain(pool).collect()
     }
 
-    /// Turns what a policy couldn't decide into the condition that says it.
+    /// Converts a missing decision into the condition that reports it.
     fn undecided(&self, undecided: &Undecided) -> Box<PlanError> {
         let condition = Condition::no(DECIDED, undecided.reason(), questions::undecided_message(self.asking.snapshot, undecided));
         Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), undecided: true })

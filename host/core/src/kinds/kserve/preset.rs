@@ -1,4 +1,4 @@
-//! The presets: what a service of a shape starts from, where it and its base configurations say nothing.
+//! The presets: the defaults for services of a shape, below their base configurations and their own specs.
 
 use super::combine::merged;
 use crate::settings::Scheduler;
@@ -6,10 +6,10 @@ use pointsman_sandbox::point::mirrored;
 use serde_json::{Value, json};
 use std::sync::LazyLock;
 
-/// The name of the layer that they are.
+/// The name of the presets' layer.
 pub(super) const PRESET: &str = "preset";
 
-/// Parts of a configuration, by what they are for.
+/// The parts of presets, by purpose.
 struct Parts {
     single: Value,
     decode: Value,
@@ -37,7 +37,8 @@ static PARTS: LazyLock<Result<Parts, String>> = LazyLock::new(|| {
     })
 });
 
-/// The preset for what a service says, as a spec, and for which scheduler, and whether its image is another than the preset's.
+/// The preset for a service's spec, as a spec. It depends on the scheduler, and on whether the scheduler has another image than the
+/// preset's.
 pub(super) fn for_spec(said: &Value, scheduler: Scheduler, another_image: bool) -> Result<Value, String> {
     let parts = PARTS.as_ref().map_err(Clone::clone)?;
     let given = |path: &str| said.pointer(path).is_some_and(|value| !value.is_null());
@@ -55,7 +56,7 @@ pub(super) fn for_spec(said: &Value, scheduler: Scheduler, another_image: bool) 
     let mut preset = main.clone();
     if disaggregated {
         let mut prefill = if given("/prefill/worker") { groups("/prefill").clone() } else { parts.prefill.clone() };
-        // Only where copies of the model are side by side: the stages of one each have another part of the cache.
+        // Only for data parallelism: with pipeline parallelism, each stage has a different part of the cache.
         if given("/worker") && given("/parallelism/data") {
             hand_over(&mut preset, &parts.decode);
             listen_behind(&mut preset["template"], &parts.decode["template"]);
@@ -71,7 +72,7 @@ pub(super) fn for_spec(said: &Value, scheduler: Scheduler, another_image: bool) 
             Scheduler::LlmD => &parts.scheduler,
         };
         preset = merged(preset, picker);
-        // What it names is known to the preset's image.
+        // Other images may not have the plugins that it names.
         if disaggregated && (!another_image || scheduler == Scheduler::Pointsman) {
             preset = merged(preset, &parts.disaggregated);
             if scheduler == Scheduler::Pointsman {
@@ -82,21 +83,21 @@ pub(super) fn for_spec(said: &Value, scheduler: Scheduler, another_image: bool) 
     Ok(preset)
 }
 
-/// Removes the plugin without which this project's picker names in a header which pod prefills.
+/// Removes the plugin: this project's picker names the prefill pod in a header without it.
 fn drop_headers_handler(preset: &mut Value) {
     if let Some(plugins) = preset.pointer_mut("/router/scheduler/config/inline/plugins").and_then(Value::as_array_mut) {
         plugins.retain(|plugin| plugin["type"] != "disagg-headers-handler");
     }
 }
 
-/// Gives the scheduler its image.
+/// Sets the scheduler's image.
 pub(super) fn run_scheduler(preset: &mut Value, image: &str) {
     if let Some(main) = main_of(&mut preset["router"]["scheduler"]["template"]) {
         main["image"] = image.into();
     }
 }
 
-/// Takes the images from another registry.
+/// Replaces the registry of all images.
 pub(super) fn mirror(preset: &mut Value, registry: &str) {
     match preset {
         Value::Object(object) => {
@@ -112,20 +113,20 @@ pub(super) fn mirror(preset: &mut Value, registry: &str) {
     }
 }
 
-/// Whether a layer gives the scheduler an image.
+/// Whether a layer sets the scheduler's image.
 pub(super) fn has_scheduler_of_its_own(layer: &Value) -> bool {
     let containers = layer.pointer("/router/scheduler/template/containers").and_then(Value::as_array);
     containers.into_iter().flatten().any(|container| container["name"] == MAIN && container["image"].is_string())
 }
 
-/// The container that serves.
+/// The name of the main container.
 const MAIN: &str = "main";
 
 fn main_of(pod: &mut Value) -> Option<&mut Value> {
     pod["containers"].as_array_mut()?.iter_mut().find(|container| container["name"] == MAIN)
 }
 
-/// Has the pods of a group take and give blocks of the cache, as those of the one-node preset of the same role do.
+/// Configures the pods of a group to transfer cache blocks, like the one-node preset for the same role.
 fn hand_over(group: &mut Value, single: &Value) {
     let mut single = single["template"].clone();
     let Some(single) = main_of(&mut single) else { return };
@@ -141,7 +142,7 @@ fn hand_over(group: &mut Value, single: &Value) {
     }
 }
 
-/// Puts the sidecar of the one-node preset that decodes before a group's leader, which then listens where that looks for it.
+/// Adds the sidecar of the one-node decode preset to a group's leader, and changes the leader's ports to those that the sidecar uses.
 fn listen_behind(leader: &mut Value, single: &Value) {
     leader["initContainers"] = single["initContainers"].clone();
     let mut single = single.clone();
@@ -194,7 +195,7 @@ mod tests {
         assert!(all["prefill"]["template"].get("initContainers").is_none());
         assert_eq!(all["router"]["scheduler"]["config"]["inline"]["kind"], "EndpointPickerConfig");
 
-        // Of stages side by side each has another part of the cache, and another scheduler knows other plugins.
+        // Each pipeline stage has a different part of the cache, and another scheduler may have other plugins.
         let stages = json!({"worker": {}, "parallelism": {"pipeline": 2}});
         let said = json!({"worker": {}, "parallelism": {"pipeline": 2}, "prefill": stages, "router": {"scheduler": {}}});
         let all = for_spec(&said, Scheduler::LlmD, true).unwrap();

@@ -1,4 +1,4 @@
-//! How a service is reached: what Gateways say of its routes and its pool, and the addresses that follow from it.
+//! How a service is reached: the state of its routes and its pool at the Gateways, and the resulting addresses.
 
 use super::{
     GATEWAYS_READY, HTTP_ROUTES, POOL, PlanBuilder, StepResults,
@@ -18,12 +18,12 @@ use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 impl PlanBuilder<'_> {
-    /// Something in the service's namespace that it names, or that is its own.
+    /// An object in the service's namespace.
     fn here(&self, resource: &'static Resource, name: &str) -> Option<&Arc<ReferencedObject>> {
         self.asking.snapshot.referenced(resource, &self.service.namespace, name)
     }
 
-    /// The routes that lead to the service, as far as they are there: its own as planned.
+    /// The routes to the service: the planned one, or the existing ones that it names.
     pub(super) fn find_routes(&self) -> Vec<Arc<ReferencedObject>> {
         let own = self.route.as_ref().map(|spec| Arc::new(ReferencedObject::of_spec(spec, &self.service.namespace)));
         let refs = self.route_refs();
@@ -31,7 +31,7 @@ impl PlanBuilder<'_> {
         own.into_iter().chain(named.cloned()).collect()
     }
 
-    /// The Gateways that the routes hang on, each once.
+    /// The Gateways of the routes, each once.
     pub(super) fn gateways(&self) -> Vec<Parent> {
         let parents = self.routes.iter().flat_map(|route| &route.parents);
         once(parents.filter(|parent| parent.is_gateway()))
@@ -58,7 +58,7 @@ impl PlanBuilder<'_> {
             let gateway = self.asking.snapshot.referenced(&GATEWAY, namespace, name);
             let own = &self.service.namespace;
             let Some(gateway) = gateway.filter(|gateway| namespace == own || gateway.takes_routes(self.from())) else {
-                // What stands in other namespaces is nothing that a tenant may find out.
+                // A tenant must not learn which objects exist in other namespaces.
                 let message = if namespace == own {
                     format!("There is no Gateway {name} in the namespace {namespace}: create it, or name another.")
                 } else {
@@ -136,7 +136,7 @@ impl PlanBuilder<'_> {
         if known.is_none() && found.objects.is_none() {
             return Condition::unknown(POOL, "Blocked", "There is no pool yet: the other conditions give the reason.");
         }
-        // Only a Gateway whose route leads to a pool says anything of it.
+        // A Gateway only reports on a pool if one of its routes leads there.
         let leading = self.routes.iter().filter(|route| route.pools.contains(&name)).flat_map(|route| &route.parents);
         let gateways = once(leading.filter(|parent| parent.is_gateway()));
         let Some(first) = gateways.first() else {
@@ -148,20 +148,20 @@ impl PlanBuilder<'_> {
         refusal.unwrap_or_else(|| Condition::satisfied(POOL, "Accepted", "The Gateways have accepted the pool."))
     }
 
-    /// Where its routes are.
+    /// The namespace of the routes.
     fn from(&self) -> RouteNamespace<'_> {
         RouteNamespace { namespace: &self.service.namespace, labels: &self.asking.snapshot.namespace_labels }
     }
 
-    /// Everything of the status but its conditions.
+    /// The fields of the status, without the conditions.
     pub(super) fn fields(&self, found: &StepResults) -> Map<String, Value> {
         let mut fields = Map::new();
         if found.objects.is_none() {
-            // What was told of it holds for what runs.
+            // The current fields still describe the running objects.
             return fields;
         }
         let within = format!("http://{}:{PORT}", self.service_host(WORKLOAD_SERVICE_SUFFIX));
-        // The paths of other people's routes and rules nobody knows but they.
+        // The paths of routes and rules that users define are unknown.
         let path = if self.route_refs().is_empty() && !self.rules_given() { self.path() } else { String::new() };
         let mut outside: Vec<String> = Vec::new();
         for route in &self.routes {
@@ -182,7 +182,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// Gateways, each once.
+/// Gateways without duplicates.
 fn once<'p>(parents: impl Iterator<Item = &'p Parent>) -> Vec<Parent> {
     let mut all: Vec<Parent> = parents.map(|parent| Parent::gateway(&parent.namespace, &parent.name)).collect();
     all.sort();

@@ -1,26 +1,26 @@
-//! What a route may ask of a Gateway that belongs to somebody else: paths and host names of its own namespace, and no other tenant's.
+//! Limits the paths and host names of routes at a Gateway of another namespace to those of the route's own namespace.
 
 use crate::world::Labels;
 use serde_json::Value;
 
-/// The label of a namespace whose routes may ask for anything. Only whoever may edit namespaces can give it.
+/// The label of a namespace whose routes aren't limited. Only users who may edit namespaces can set it.
 pub(super) const ROUTES: &str = "pointsman.dev/routes";
 const ANY: &str = "any";
 
-/// Whose a route is.
+/// The owner of a route.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouteOwner<'a> {
     pub(super) namespace: &'a str,
     pub(super) namespace_labels: &'a Labels,
-    /// The path that is the service's own.
+    /// The path of the service.
     pub(super) path: &'a str,
-    /// The domain below which each namespace has its names, if there is one.
+    /// The domain under which each namespace has its host names, if any.
     pub(super) domain: Option<&'a str>,
-    /// Whether its host names, and its rules, are what an administrator's configuration says.
+    /// Whether the host names, and the rules, come from an administrator's configuration.
     pub(super) of_admins: [bool; 2],
 }
 
-/// What a route asks for that isn't its owner's to ask: a field and what it says. None where it hangs on its owner's Gateways alone.
+/// The first field in which a route exceeds the limits, with its value. None if all its Gateways are in its own namespace.
 pub(super) fn foreign_claim(spec: &Value, owner: RouteOwner<'_>) -> Option<String> {
     let parents = spec["parentRefs"].as_array().map(Vec::as_slice).unwrap_or_default();
     let own = |parent: &Value| parent["namespace"].as_str().is_none_or(|namespace| namespace.is_empty() || namespace == owner.namespace);
@@ -62,7 +62,7 @@ pub(super) fn foreign_claim(spec: &Value, owner: RouteOwner<'_>) -> Option<Strin
     ))
 }
 
-/// Whether a path is the other, or below it.
+/// Whether a path equals the other or is below it.
 fn is_below(path: &str, own: &str) -> bool {
     let rest = path.strip_prefix(own);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/')) && !path.split('/').any(|part| part == "..")

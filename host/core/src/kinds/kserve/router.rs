@@ -1,4 +1,4 @@
-//! How requests get to a service's pods: the scheduler and its pool, and the route.
+//! Routes requests to a service's pods: the scheduler with its pool, and the route.
 
 use super::{
     HTTP_ROUTES, POOL, PlanBuilder, PlanError,
@@ -22,22 +22,23 @@ use pointsman_crds::kserve::spec::Criticality;
 use pointsman_sandbox::point::{Role, templating::Layer};
 use serde_json::{Value, json};
 
-/// The port on which a picker is asked.
+/// The gRPC port of a picker.
 const PICKER: i64 = 9002;
 
-/// What the names of these are behind the service's.
+/// The suffixes of these objects' names.
 pub(super) const OWN_ROUTE: &str = "-kserve-route";
 pub(super) const SCHEDULER_NAME: &str = "-kserve-router-scheduler";
 pub(super) const PICKER_SERVICE: &str = "-epp-service";
 const OWN_POOL: &str = "-inference-pool";
 const OWN_OBJECTIVE: &str = "-inference-objective";
 
-/// Where the Gateways are named: one list, or the route's own. The stronger layer's counts, and in one layer the former.
+/// The fields that name Gateways: one list, or the route's own. The layer with the higher precedence determines the field; within one
+/// layer, the first field does.
 pub(super) const GATEWAYS: &str = "/router/gateway/refs";
 pub(super) const PARENTS: &str = "/router/route/http/spec/parentRefs";
 const SPEC: &str = "/router/route/http/spec";
 
-/// What a criticality is as a priority; one that specifies nothing has 0.
+/// The priority for a criticality.
 fn priority(criticality: Criticality) -> i64 {
     match criticality {
         Criticality::Critical => 10,
@@ -98,10 +99,10 @@ impl PlanBuilder<'_> {
         let mut metadata = self.metadata(Self::about_scheduler(&key), self.of_scheduler())?;
         self.mark_scheduler(&mut metadata);
         let strategy = Some(match self.service.combined.scheduler {
-            // All replicas answer. A new one is there before an old one ends.
+            // All replicas serve. A new one starts before an old one stops.
             Scheduler::Pointsman => json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}),
-            // What a picker knows of the pods is in its memory: of two at once each would know half. So one leads, and the new ones only
-            // come when the old one has gone.
+            // A picker's knowledge of the pods is in its memory: with two active ones, each would know only half. So only one leads, and
+            // new replicas start after the old ones have stopped.
             Scheduler::LlmD => json!({"type": "Recreate"}),
         });
         objects.push(Object::new(key, workload::deployment(metadata, &self.of_scheduler(), Some(self.service.pickers()), strategy, &pods)));
@@ -112,7 +113,8 @@ impl PlanBuilder<'_> {
         Ok(objects)
     }
 
-    /// Has an object of the scheduler tell which endpoint picker it is, for the next plan. Those of llm-d have no mark, as they had none before.
+    /// Records the endpoint picker in an annotation of a scheduler's object, for the next plan. llm-d's objects have no annotation, for
+    /// compatibility.
     fn mark_scheduler(&self, metadata: &mut Metadata) {
         let scheduler = self.service.combined.scheduler;
         if scheduler != Scheduler::LlmD {
@@ -120,8 +122,8 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// How important requests are that name it, compared with others of the same pool, if the service specifies that. A picker reads one group
-    /// only, and which one depends on its version and on when it started: so there is one in each.
+    /// The priority of requests that name this objective within the pool, if the service specifies a criticality. A picker reads only one
+    /// API group, depending on its version and its start time, so there is one object in each group.
     fn objectives(&mut self) -> Result<Vec<Object>, Box<PlanError>> {
         let Some(criticality) = self.service.criticality() else { return Ok(Vec::new()) };
         let kinds = [&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE].into_iter();
@@ -157,13 +159,13 @@ impl PlanBuilder<'_> {
         layers
     }
 
-    /// The pool that the scheduler picks from: the one that the service names, or its own.
+    /// The name of the pool that the scheduler picks from: the one that the service names, or its own.
     pub(super) fn pool_name(&self) -> String {
         let named = self.service.combined.given("/router/scheduler/pool/ref/name");
         named.as_str().map_or_else(|| format!("{}{OWN_POOL}", self.service.name), str::to_owned)
     }
 
-    /// Whether the pool is made, and not only named.
+    /// Whether the pool is planned, not only referenced.
     pub(super) fn own_pool(&self) -> bool {
         !self.service.combined.given("/router/scheduler/pool/ref").is_object()
     }
@@ -176,7 +178,7 @@ impl PlanBuilder<'_> {
             "targetPorts": [{"number": PORT}],
             "endpointPickerRef": {
                 "group": "", "kind": "Service", "name": format!("{}{PICKER_SERVICE}", self.service.name), "port": {"number": PICKER},
-                // Requests go on, to any of the pods, while the picker is away.
+                // While the picker is unavailable, requests go to any of the pods.
                 "failureMode": "FailOpen",
             },
         });
@@ -184,14 +186,14 @@ impl PlanBuilder<'_> {
         if given["selector"].is_object()
             && let Some(default) = default.as_object_mut()
         {
-            // Laid over ours it would select less than it says.
+            // Merged with the default, it would select fewer pods than it specifies.
             default.remove("selector");
         }
         let spec = merged(default, given);
         Ok(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec})))
     }
 
-    /// The route that is made, where one is asked for and there is a Gateway for it.
+    /// The planned route, if one is requested and there is a Gateway for it.
     pub(super) fn route(&mut self) -> Result<Option<Object>, Box<PlanError>> {
         let Some(spec) = self.route.clone() else { return Ok(None) };
         self.served(HTTP_ROUTES, "route", &HTTP_ROUTE)?;
@@ -201,7 +203,7 @@ impl PlanBuilder<'_> {
         Ok(Some(Object::new(key, json!({"metadata": metadata.into_value(), "spec": spec}))))
     }
 
-    /// What the route says that is made.
+    /// The spec of the planned route.
     pub(super) fn route_spec(&self) -> Option<Value> {
         if !self.routed() || !self.route_refs().is_empty() {
             return None;
@@ -224,7 +226,7 @@ impl PlanBuilder<'_> {
         Some(spec)
     }
 
-    /// Whether the route that is made asks for nothing that is another tenant's.
+    /// Checks that the planned route stays within its limits.
     pub(super) fn check_route(&self) -> Result<(), Box<PlanError>> {
         let Some(spec) = &self.route else { return Ok(()) };
         let path = self.path();
@@ -241,23 +243,23 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Whether somebody says where the route that is made leads.
+    /// Whether a layer specifies the rules of the planned route.
     pub(super) fn rules_given(&self) -> bool {
         self.service.combined.given(SPEC)["rules"].is_array()
     }
 
-    /// Whether there is to be a way from outside.
+    /// Whether a route is requested.
     pub(super) fn routed(&self) -> bool {
         self.service.combined.given("/router/route").is_object()
     }
 
-    /// The names of the user's own routes.
+    /// The names of the routes that the user manages.
     pub(super) fn route_refs(&self) -> Vec<String> {
         let refs = self.service.combined.given("/router/route/http/refs");
         refs.as_array().into_iter().flatten().filter_map(|reference| reference["name"].as_str().map(str::to_owned)).collect()
     }
 
-    /// The path below which the service is reached at a Gateway.
+    /// The path of the service at a Gateway.
     pub(super) fn path(&self) -> String {
         format!("/{}/{}", self.service.namespace, self.service.name)
     }
@@ -274,14 +276,14 @@ impl PlanBuilder<'_> {
                     "type": "URLRewrite", "urlRewrite": {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": replaced}},
                 }],
                 "backendRefs": [backend],
-                // An answer streams for as long as the model writes.
+                // A response streams until the model has generated it.
                 "timeouts": {"request": "0s", "backendRequest": "0s"},
             })
         };
         if !self.service.scheduled() {
             return vec![rule("", &to_service)];
         }
-        // A picker reads the bodies of these two, and of no others.
+        // A picker reads only the bodies of these two.
         vec![rule("/v1/completions", &to_pool), rule("/v1/chat/completions", &to_pool), rule("", &to_service)]
     }
 }

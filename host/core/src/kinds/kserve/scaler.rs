@@ -1,4 +1,5 @@
-//! What scales a workload, and by which number: the workload variant autoscaler's, or the demand that this project's endpoint picker sees.
+//! The autoscaler of a workload, and its metric: that of the workload variant autoscaler, or the demand that this project's endpoint picker
+//! measures.
 
 use super::{
     COMBINED, PlanBuilder, PlanError,
@@ -16,29 +17,29 @@ use crate::{
 use pointsman_crds::kserve::scaling::ScalingSpec;
 use serde_json::json;
 
-// What the workload variant autoscaler finds an autoscaler by, and weighs its workload against others with.
+// The labels by which the workload variant autoscaler finds an autoscaler, and compares its workload with others.
 const MANAGED: &str = "llm-d.ai/managed";
 const MODEL_ID: &str = "llm-d.ai/model-id";
 const VARIANT_COST: &str = "llm-d.ai/variant-cost";
 
-/// The annotation of a service that chooses the number its workloads are scaled by.
+/// The annotation of a service that selects the metric for scaling.
 const SCALING_METRIC: &str = "pointsman.dev/scaling-metric";
 
-/// The annotation of a service with the demand that a replica is to have.
+/// The annotation of a service with the target demand per replica.
 const SCALING_TARGET: &str = "pointsman.dev/scaling-target";
 
-/// The demand that a replica is to have unless a service says it: a fifth is left for what comes before another one has started.
+/// The default target demand per replica: a fifth of the capacity stays free for requests that arrive before another replica has started.
 const DEFAULT_TARGET: u32 = 800;
 
-/// The port of the endpoint picker for metrics.
+/// The metrics port of the endpoint picker.
 const METRICS_PORT: i64 = 9090;
 
-/// The number that workloads are scaled by.
+/// The metric for scaling.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Metric {
-    /// The replicas that the workload variant autoscaler wants.
+    /// The number of replicas that the workload variant autoscaler recommends.
     Wanted,
-    /// The demand that the endpoint picker sees, and how many thousandths of it a replica is to have.
+    /// The demand that the endpoint picker measures, with the target per replica in thousandths.
     Demand { target: u32 },
 }
 
@@ -74,7 +75,7 @@ impl Metric {
     }
 }
 
-/// A decimal number with three places at most, as thousandths.
+/// A decimal number with up to three decimals, in thousandths.
 fn thousandths(text: &str) -> Option<u32> {
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |text: &str, most: usize| (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
@@ -85,7 +86,7 @@ fn thousandths(text: &str) -> Option<u32> {
 }
 
 impl PlanBuilder<'_> {
-    /// What scales a workload.
+    /// The autoscaler of a workload.
     pub(super) fn scaler(&mut self, workload: &Workload, asked: &ScalingSpec) -> Result<Object, Box<PlanError>> {
         let field = workload.part.field();
         let refused = |reason: &str, message: String| Err(PlanError::new(COMBINED, reason, message));

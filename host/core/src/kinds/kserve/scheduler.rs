@@ -1,4 +1,4 @@
-//! Which endpoint picker schedules a service's requests: this project's, or llm-d's.
+//! Selects the endpoint picker for a service: this project's, or llm-d's.
 
 use super::{
     COMBINED, PlanError,
@@ -14,7 +14,7 @@ use pointsman_picker::config::{PickerConfig, Remark};
 use serde_json::Value;
 
 impl Scheduler {
-    /// The one that a service is to have. The error is a reason and a sentence.
+    /// Selects the scheduler of a service. The error is a reason and a message.
     pub(super) fn choose(
         snapshot: &Snapshot,
         settings: &Settings,
@@ -26,32 +26,32 @@ impl Scheduler {
                 ("InvalidValue", format!("The annotation {SCHEDULER} is {word:?}: set it to pointsman or llm-d, or remove it."))
             });
         }
-        // Other images are made from llm-d's, and take its flags.
+        // Custom images are derived from llm-d's, and take its flags.
         if another_image {
             return Ok(Self::LlmD);
         }
-        // Whatever is left of the scheduler counts: whoever deletes its Deployment gets the same again.
+        // Any remaining object of the scheduler determines it, so that deleting its Deployment doesn't change the scheduler.
         let name = |suffix: &str| format!("{}{suffix}", snapshot.subject.key.name);
         let parts = [(&DEPLOYMENT, SCHEDULER_NAME), (&SERVICE, PICKER_SERVICE)];
         let mut live = parts.into_iter().filter_map(|(kind, suffix)| snapshot.child(kind, &name(suffix))).peekable();
         if live.peek().is_none() || settings.replace_schedulers {
             return Ok(settings.scheduler);
         }
-        // llm-d's isn't marked, whoever has made it.
+        // llm-d's objects have no annotation, whether we or another controller created them.
         let marked = live.find_map(|object| object.observed.scheduler.as_deref()?.parse().ok());
         Ok(marked.unwrap_or(Self::LlmD))
     }
 }
 
 impl EffectiveSpec {
-    /// What this project's picker remarks about the scheduler's configuration; an error if it can't use it. What a ConfigMap says only the
-    /// picker sees.
+    /// The remarks of this project's picker on the scheduler's configuration; an error if it rejects it. Only the picker reads
+    /// configurations in a ConfigMap.
     pub(super) fn check_scheduler_config(&self) -> Result<Vec<String>, Box<PlanError>> {
         let config = self.given("/router/scheduler/config/inline");
         if self.scheduler != Scheduler::Pointsman || !config.is_object() {
             return Ok(Vec::new());
         }
-        // Places would be in a text that its author hasn't written.
+        // Positions would refer to our JSON, not to the author's text.
         let sentence = |message: &str| message.trim_end_matches('.').to_owned();
         match PickerConfig::read(&config.to_string()) {
             Ok((_, remarks)) => {

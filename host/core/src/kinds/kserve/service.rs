@@ -1,4 +1,4 @@
-//! What a service says, combined and checked: its workloads and how it is reached.
+//! A service with its effective spec, checked: its workloads and how it is reached.
 
 use super::{
     COMBINED, PlanError,
@@ -17,16 +17,17 @@ use pointsman_crds::kserve::{
 use pointsman_sandbox::{digest::Digested, point, words};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The longest name of a service: `-kserve-workload-svc` comes behind it, and a Service's name has 63 characters at most.
+/// The maximum length of a service's name: with the suffix `-kserve-workload-svc`, a Service's name has at most 63 characters.
 const LONGEST_NAME: usize = 43;
 
-/// The longest name of one with groups of pods: `-kserve-mn-prefill` comes behind it, and a StatefulSet's name has 52 characters at most.
+/// The maximum length if the service has groups of pods: with the suffix `-kserve-mn-prefill`, a StatefulSet's name has at most 52
+/// characters.
 const LONGEST_OF_GROUPS: usize = 34;
 
 /// A workload of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum WorkloadRole {
-    /// The only one, or the one that decodes.
+    /// The only workload, or the one that decodes.
     Main,
     Prefill,
 }
@@ -41,7 +42,7 @@ impl WorkloadRole {
         }
     }
 
-    /// Where the spec speaks of it.
+    /// Its path in the spec.
     pub(super) const fn field(self) -> &'static str {
         match self {
             Self::Main => "spec",
@@ -49,7 +50,7 @@ impl WorkloadRole {
         }
     }
 
-    /// What its pods do, as the endpoint picker calls it.
+    /// The stage of its pods, in the endpoint picker's terms.
     pub(super) const fn stage(self) -> &'static str {
         match self {
             Self::Main => "decode",
@@ -64,13 +65,13 @@ impl WorkloadRole {
         }
     }
 
-    /// What may run its pods, by upstream's names: a Deployment, or groups of pods.
+    /// The objects that may run its pods, with upstream's names: a Deployment, or groups of pods.
     pub(super) fn workloads(self, service: &str) -> [(&'static Resource, String); 2] {
         let suffix = if self == Self::Main { "" } else { "-prefill" };
         [(&DEPLOYMENT, format!("{service}-kserve{suffix}")), (&LEADER_WORKER_SET, format!("{service}-kserve-mn{suffix}"))]
     }
 
-    /// Upstream's word for its pods in a place.
+    /// Upstream's component label for its pods with a role.
     pub(super) fn component(self, place: point::Role) -> String {
         let place = match place {
             point::Role::Leader => "-leader",
@@ -82,19 +83,19 @@ impl WorkloadRole {
     }
 }
 
-/// A workload, with everything settled.
+/// A workload, resolved.
 #[derive(Debug)]
 pub(super) struct Workload {
     pub(super) part: WorkloadRole,
     pub(super) spec: WorkloadSpec,
-    /// How many pods a group has, where there are groups.
+    /// The number of pods per group, if it has groups.
     pub(super) group: Option<i64>,
-    /// What runs its pods.
+    /// The object that runs its pods.
     pub(super) runs: (&'static Resource, String),
 }
 
 impl Workload {
-    /// The places of its pods, and where the spec describes each.
+    /// The roles of its pods, each with the field of its pod template.
     pub(super) fn places(&self) -> Vec<(PodRole, PodTemplateField)> {
         let (template, worker) = match self.part {
             WorkloadRole::Main => (PodTemplateField::Template, PodTemplateField::Worker),
@@ -119,14 +120,14 @@ pub(super) struct Service {
     pub(super) workloads: Vec<Arc<Workload>>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
-    /// As policies see it.
+    /// The subject for policies.
     pub(super) subject: Digested<point::Subject>,
-    /// What it says in vain.
+    /// Notes on fields without an effect.
     pub(super) notes: Vec<String>,
 }
 
 impl Service {
-    /// Reads it, with all that it builds on.
+    /// Reads the service, with everything that it builds on.
     pub(super) fn read(asking: &mut Questions<'_>, settings: &Settings) -> Result<Self, Box<PlanError>> {
         let snapshot = asking.snapshot;
         let content = snapshot.subject.content();
@@ -153,7 +154,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Whether it can be served at all.
+    /// Checks whether the service can be served at all.
     fn check(&mut self) -> Result<(), Box<PlanError>> {
         let refused = |reason: &str, message: String| Err(PlanError::new(COMBINED, reason, message));
         let spec = &self.combined.spec;
@@ -212,7 +213,7 @@ impl Service {
         Ok(())
     }
 
-    /// How much its requests matter, if that is specified.
+    /// The criticality of its requests, if specified.
     pub(super) fn criticality(&self) -> Option<Criticality> {
         self.combined.spec.model.as_ref()?.criticality
     }
@@ -222,12 +223,12 @@ impl Service {
         self.scheduler().is_some()
     }
 
-    /// What is said of the scheduler, if there is one.
+    /// The spec of the scheduler, if there is one.
     pub(super) fn scheduler(&self) -> Option<&SchedulerSpec> {
         self.combined.spec.router.as_ref()?.scheduler.as_ref()
     }
 
-    /// How many schedulers there are, of which one leads.
+    /// The number of scheduler replicas.
     pub(super) fn pickers(&self) -> i64 {
         self.scheduler().and_then(|scheduler| scheduler.replicas).map_or(1, i64::from)
     }
@@ -243,7 +244,7 @@ fn workload(part: WorkloadRole, spec: WorkloadSpec, service: &str) -> Result<Wor
     Ok(Workload { part, spec, group, runs: if group.is_some() { groups } else { deployment } })
 }
 
-/// How many pods a group has.
+/// The number of pods per group.
 fn group(part: WorkloadRole, parallelism: Option<&ParallelismSpec>) -> Result<i64, Box<PlanError>> {
     let invalid = |message: String| PlanError::new(COMBINED, "InvalidValue", message);
     let field = part.field();

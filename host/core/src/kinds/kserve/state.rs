@@ -1,4 +1,4 @@
-//! What is told of the parts of a service, from what its objects and pods tell.
+//! The conditions of the parts of a service, from the state of its objects and pods.
 
 use super::{
     COMBINED, DECIDED, GATEWAYS_READY, HTTP_ROUTES, POOL, PlanBuilder, ROUTER, SCHEDULER_READY, StepResults, WORKLOADS,
@@ -21,7 +21,7 @@ impl WorkloadRole {
         }
     }
 
-    /// The condition of the other pods of its groups.
+    /// The type of the condition for the workers of its groups.
     const fn of_workers(self) -> &'static str {
         match self {
             Self::Main => "WorkerWorkloadReady",
@@ -31,7 +31,7 @@ impl WorkloadRole {
 }
 
 impl PlanBuilder<'_> {
-    /// The conditions of all parts, `stopped` among them.
+    /// The conditions of all parts, including `stopped`.
     pub(super) fn conditions(&self, found: &StepResults, stopped: Option<&Condition>) -> Vec<Condition> {
         let mut told = Vec::new();
         let combined = stopped.filter(|stopped| stopped.type_ == COMBINED).cloned();
@@ -67,7 +67,7 @@ impl PlanBuilder<'_> {
         told
     }
 
-    /// What was told of the parts of a service that can't be read now, but of those that are seen.
+    /// The previous conditions of the parts of an unreadable service, except for parts that were observed.
     fn former(&self, types: &[&'static str], seen: &[Condition]) -> Vec<Condition> {
         if !self.service.workloads.is_empty() {
             return Vec::new();
@@ -104,7 +104,7 @@ impl PlanBuilder<'_> {
             }
             (None, _) => return Vec::new(),
         };
-        // Of a service that can't be read it is known what runs.
+        // If the service is unreadable, the existing object determines this.
         let runs = wanted.map(|wanted| wanted.runs.0).or_else(|| Some(live?.key.resource));
         let of_workers = (runs == Some(&LEADER_WORKER_SET)).then(|| Condition { type_: part.of_workers(), ..fares.condition.clone() });
         [Some(fares.condition), of_workers].into_iter().flatten().collect()
@@ -130,7 +130,7 @@ impl PlanBuilder<'_> {
         let fares = match live {
             Some(live) => {
                 let pods = snapshot.pods.iter().filter(|pod| pod.component == SCHEDULER);
-                // One is enough. Of several of llm-d's, those that don't lead are never ready.
+                // One ready replica is enough. Of several of llm-d's, only the leader is ever ready.
                 WorkloadHealth::observe(SCHEDULER_READY, live, pods, AvailabilityPolicy::One)
             }
             None if !self.service.scheduled() => return None,
@@ -144,7 +144,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// The first of the parts that isn't well, or that all are.
+/// The condition of the first part that isn't ready, or that all are ready.
 fn all(type_: &'static str, parts: [&[Condition]; 2], well: &str) -> Condition {
     let first = |status: Option<bool>| parts.into_iter().flatten().find(|part| part.status == status);
     match first(Some(false)).or_else(|| first(None)) {

@@ -1,24 +1,24 @@
-//! The Go-style templates of presets and configurations: fields of the service, the Gateway, and names of what is made for it.
+//! The Go-style templates of presets and configurations: fields of the service, the Gateway, and names of planned objects.
 //!
-//! KServe gives them all of Go's language. What its users and presets write with it are these: anything else is an error that says so,
-//! since a text that nobody filled in would start a pod with it.
+//! KServe supports Go's complete template language. Its users and presets use only this subset. Anything else is an error, so that no pod
+//! starts with an unresolved template.
 
 use crate::settings::Settings;
 use serde_json::Value;
 use std::cell::Cell;
 
-/// How long a text may become: as long as all annotations of an object together, of which it may repeat one many times.
+/// The maximum length of a text: that of all annotations of an object together, because a template may repeat one many times.
 const LONGEST_TEXT: usize = 256 << 10;
 
-/// How long all texts of a service may become together.
+/// The maximum total length of a service's texts.
 const LONGEST_TEXTS: usize = 1 << 20;
 
-/// What templates can speak of.
+/// The data for templates.
 pub(super) struct Scope<'a> {
-    /// The service: its `metadata`, and its `spec` with the configurations below it.
+    /// The service: its `metadata`, and its `spec` merged with the configurations.
     object: &'a Value,
     settings: &'a Settings,
-    /// How long the texts are that were filled in.
+    /// The total length of the texts so far.
     length: Cell<usize>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Scope<'a> {
 }
 
 impl Scope<'_> {
-    /// Fills in every text of a value. The error says where, and what is wrong.
+    /// Resolves all templates in a value. The error contains the place and the reason.
     pub(super) fn fill(&self, value: &mut Value, place: &str) -> Result<(), String> {
         match value {
             Value::String(text) if text.contains("{{") => {
@@ -52,7 +52,7 @@ impl Scope<'_> {
         let (mut done, mut rest) = (String::new(), text);
         while let Some((before, after)) = rest.split_once("{{") {
             let (inside, after) = after.split_once("}}").ok_or("a {{ has no }}")?;
-            // A dash beside the braces takes the space there away, as in Go.
+            // A dash next to the braces trims the whitespace on that side, as in Go.
             let (inside, before) = inside.strip_prefix('-').map_or((inside, before), |inside| (inside, before.trim_end()));
             let (inside, after) = inside.strip_suffix('-').map_or((inside, after), |inside| (inside, after.trim_start()));
             done.push_str(before);
@@ -84,7 +84,7 @@ impl Scope<'_> {
         ))
     }
 
-    /// A field by its path in Go's words: the first word says of what, the others are the fields' names with a capital.
+    /// A field by its Go path: the first word names the object, the others are field names in upper camel case.
     fn field(&self, path: &str) -> Result<String, String> {
         let gateway = self.settings.gateway.as_ref();
         let global = match path {
@@ -100,7 +100,7 @@ impl Scope<'_> {
         let (mut at, rest): (Option<&Value>, _) = match words.next() {
             Some("Spec") => (self.object.get("spec"), words),
             Some("ObjectMeta") => (self.object.get("metadata"), words),
-            // In Go the fields of the metadata are the object's, too.
+            // In Go, metadata fields are also fields of the object.
             _ => (self.object.get("metadata"), path.split('.')),
         };
         for word in rest {

@@ -1,4 +1,4 @@
-//! The objects that run a service's pods, and what scales them.
+//! The objects that run a service's pods, and their autoscalers.
 
 use super::{
     COMBINED, PlanBuilder, PlanError,
@@ -17,10 +17,10 @@ use pointsman_sandbox::point::templating::Layer;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// The port on which every serving pod answers: presets, pools and routes count on it.
+/// The port of every serving pod: presets, pools and routes rely on it.
 pub(super) const PORT: i64 = 8000;
 
-/// What the name of the Service that reaches them is behind the service's.
+/// The suffix of the Service for a service's workload.
 pub(super) const WORKLOAD_SERVICE_SUFFIX: &str = "-kserve-workload-svc";
 
 impl PlanBuilder<'_> {
@@ -28,12 +28,12 @@ impl PlanBuilder<'_> {
         ObjectKey { resource, namespace: self.service.namespace.clone(), name: format!("{}{suffix}", self.service.name) }
     }
 
-    /// The name by which one of its Services is reached within the cluster.
+    /// The host name of one of its Services within the cluster.
     pub(super) fn service_host(&self, suffix: &str) -> String {
         format!("{}{suffix}.{}.svc.{}", self.service.name, self.service.namespace, self.settings.cluster_domain)
     }
 
-    /// Stops where a kind can't be made.
+    /// Fails if a kind isn't installed.
     pub(super) fn served(&self, step: &'static str, what: &str, resource: &'static Resource) -> Result<(), Box<PlanError>> {
         match questions::missing_kind(self.asking.snapshot, what, resource) {
             Some((reason, message)) => Err(PlanError::new(step, reason, message)),
@@ -47,7 +47,7 @@ impl PlanBuilder<'_> {
         metadata.map_err(|undecided| self.undecided(&undecided))
     }
 
-    /// The Service that reaches all pods which answer.
+    /// The Service for all pods that serve requests.
     pub(super) fn reaching(&mut self) -> Result<Object, Box<PlanError>> {
         let key = self.key(&SERVICE, WORKLOAD_SERVICE_SUFFIX);
         let ours = self.selector(WorkloadRole::Main);
@@ -56,7 +56,7 @@ impl PlanBuilder<'_> {
         Ok(Object::new(key, network::service(metadata, &self.reached(), &[port])))
     }
 
-    /// A workload's objects.
+    /// The objects of a workload.
     pub(super) fn deployed(&mut self, workload: &Workload) -> Result<Vec<Object>, Box<PlanError>> {
         let (part, (resource, name)) = (workload.part, &workload.runs);
         self.served(COMBINED, part.name(), resource)?;
@@ -78,7 +78,7 @@ impl PlanBuilder<'_> {
         let known = self.asking.snapshot.child(resource, name).is_some();
         let replicas = match (workload.spec.replicas, scaling) {
             (Some(replicas), _) => Some(i64::from(replicas)),
-            // It begins with the fewest that are asked for; as soon as it is there, the number is the autoscaler's.
+            // The initial number is the requested minimum; once the object exists, the autoscaler sets the number.
             (None, Some(scaling)) => scaling.min_replicas.map(i64::from).filter(|least| *least > 1 && !known),
             (None, None) => None,
         };
@@ -95,7 +95,7 @@ impl PlanBuilder<'_> {
         Ok(objects)
     }
 
-    /// The pods' template, as a policy makes it.
+    /// The pod template, as policies decide it.
     pub(super) fn pod(
         &mut self,
         place: PodRole,
@@ -113,7 +113,7 @@ impl PlanBuilder<'_> {
         template.map_err(|undecided| self.undecided(&undecided))
     }
 
-    /// What the layers say of a pod.
+    /// The layers for a pod.
     pub(super) fn pod_layers(&self, at: PodTemplateField) -> Vec<Layer> {
         let pods = self.service.combined.pods(at).into_iter();
         pods.map(|(name, pod)| Layer { name, content: json!({ "pod": pod }).to_string() }).collect()

@@ -1,10 +1,10 @@
-//! What OME's own controller has made under other names than ours, and we have taken over.
+//! Adopted objects of OME's own controller whose names differ from ours.
 
 use super::component::{ComponentKind, Mode};
 use crate::world::{ObjectKey, Snapshot};
 use std::collections::BTreeMap;
 
-/// What runs a component's pods is known by its label: upstream shortens the name of a LeaderWorkerSet in ways that have changed.
+/// Adopted workloads are found by the component's label: upstream shortens the name of a LeaderWorkerSet, in ways that have changed.
 pub(super) fn stand_ins(snapshot: &Snapshot) -> BTreeMap<ObjectKey, ObjectKey> {
     let ObjectKey { namespace, name: service, .. } = &snapshot.subject.key;
     let mut stand_ins = BTreeMap::new();

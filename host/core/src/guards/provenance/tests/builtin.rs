@@ -1,9 +1,9 @@
-//! What the built-in policy puts out.
+//! The provenance of the built-in policy's answers.
 
 use super::*;
 use pointsman_plugin::pod_templating::{Action as Done, Layer as Given, Request};
 
-/// The ends of the places that guardrails look at, whatever stands there.
+/// The suffixes of the fields that guardrails check for any value.
 const GUARDED: [&str; 12] = [
     "ontainers[].securityContext.procMount",
     ".capabilities.add[]",
@@ -19,7 +19,7 @@ const GUARDED: [&str; 12] = [
     ".serviceAccountName",
 ];
 
-/// The lists and objects that they look at as a whole.
+/// The fields that they check with everything below.
 const GUARDED_WITHIN: [&str; 7] = [
     "volumes[].hostPath.",
     "volumes[].secret.",
@@ -30,7 +30,7 @@ const GUARDED_WITHIN: [&str; 7] = [
     ".lifecycle.",
 ];
 
-/// What they look at where it is true.
+/// The fields that they check if they are true.
 const GUARDED_IF_TRUE: [&str; 6] =
     ["privileged", "allowPrivilegeEscalation", "hostNetwork", "hostPID", "hostIPC", "automountServiceAccountToken"];
 
@@ -44,7 +44,7 @@ fn is_guarded(field: &Field) -> bool {
 }
 
 impl Question {
-    /// What the built-in policy makes of it, run as a plain function.
+    /// The built-in policy's answer, called as a plain function.
     pub(super) fn by_default(&self) -> Value {
         let request = Request {
             subject: as_sdk(json!(self.subject)),
@@ -72,7 +72,7 @@ impl Question {
         template["spec"].take()
     }
 
-    /// The guarded fields that the built-in policy sets, each with who is found to have asked for it.
+    /// The guarded fields that the built-in policy sets, with their provenance.
     fn guarded_by_default(&self) -> Vec<(String, Vec<String>)> {
         let asked = self.planned(&self.by_default());
         let short = |field: &str| field.trim_start_matches("spec.template.spec.").to_owned();
@@ -80,7 +80,7 @@ impl Question {
     }
 }
 
-/// One of our records as the SDK has it: they have the same image in JSON.
+/// Converts one of our records to the SDK's: both have the same JSON.
 fn as_sdk<T: serde::de::DeserializeOwned>(value: Value) -> T {
     serde_json::from_value(value).unwrap()
 }

@@ -1,4 +1,4 @@
-//! Plans of plugins that put out what nobody has asked for.
+//! Plans of plugins whose answers contain what nobody requested.
 
 use super::*;
 use crate::{
@@ -91,7 +91,7 @@ fn a_container_without_a_name_is_the_one_that_a_weaker_layer_has_named() {
     let listed =
         ome([("runtime", json!({"pod": {"containers": [{"name": "ome-container"}]}})), ("user", json!({"runner": {"image": "vllm:2"}}))]);
     assert_eq!(listed.planned(&spec("ome-container", "vllm:2")).by("containers[name=ome-container].image"), ["user"]);
-    // Where nobody gives a name, a policy may.
+    // If no layer names the main container, a policy may.
     let nameless = ome([("user", json!({"runner": {"image": "vllm:2"}, "pod": {"containers": [{"name": "log", "image": "log:1"}]}}))]);
     let asked = nameless.planned(&json!({"containers": [{"name": "log", "image": "vllm:2"}]}));
     assert_eq!(asked.by("containers[name=log].image"), ["user"]);
@@ -236,7 +236,7 @@ fn a_shell_before_the_command_is_asked_for_by_a_ray_cluster_only_and_with_nothin
     let mut alone = ome(layers());
     alone.layers.pop();
     assert_eq!(alone.planned(&spec).by(field), [""; 0]);
-    // What the image starts by itself is known of vLLM's.
+    // Only the entry points of vLLM's images are known.
     let image = json!({"runner": {"name": "ome-container", "image": "vllm/vllm-openai:v1", "args": ["--model", "x"]}});
     let image = ome([("runtime", image), ("group", json!({"nodes": 2, "ray": true}))]).of_group(Role::Leader, Role::Engine);
     assert_eq!(image.planned(&image.by_default()).by(field), ["group"]);
@@ -266,7 +266,7 @@ fn what_opens_the_node_is_asked_for_at_its_own_place_only() {
     let question = ome([
         ("runtime", runner(&json!({"ports": [{"containerPort": 8080, "hostPort": 80}, {"containerPort": 53, "protocol": "UDP"}]}))),
         ("user", json!({"pod": {"hostIPC": true, "serviceAccountName": "reader"}})),
-        // It describes no pods, whatever it holds.
+        // This layer doesn't describe pods, regardless of its contents.
         ("scheduler", json!({"pod": {"hostPID": true}})),
     ]);
     let asked = question.planned(&json!({
@@ -298,7 +298,7 @@ fn the_hosts_frame_asks_for_the_account_that_the_host_makes() {
     question.frame["spec"]["serviceAccountName"] = "chat-router".into();
     let spec = |account: &str| json!({"containers": [{"name": "ome-container", "image": "vllm:1"}], "serviceAccountName": account});
     assert_eq!(question.planned(&spec("chat-router")).by("serviceAccountName"), [HOST]);
-    // A text that is known for something else is no account.
+    // A string that is known from another fact doesn't request an account.
     assert_eq!(question.planned(&spec("default")).by("serviceAccountName"), [""; 0]);
 }
 
@@ -387,7 +387,7 @@ fn each_template_is_held_against_its_own_question() {
         |leader: &str, worker: &str| json!({"leaderWorkerTemplate": {"leaderTemplate": spec(leader), "workerTemplate": spec(worker)}});
     let ray =
         |leader: &str, worker: &str| json!({"headGroupSpec": {"template": spec(leader)}, "workerGroupSpecs": [{"template": spec(worker)}]});
-    // Taken over under another name, and with a revision behind the name.
+    // Adopted with another name, and with a revision appended to the name.
     for (resource, decided_as, name, bodies) in [
         (&LEADER_WORKER_SET, "chat-engine-mn", "chat-engine", [groups("leader:1", "worker:1"), groups("worker:1", "leader:1")]),
         (&RAY_CLUSTER, "chat-engine", "chat-engine-00001", [ray("leader:1", "worker:1"), ray("worker:1", "leader:1")]),
@@ -447,7 +447,7 @@ fn labels_are_asked_for_by_the_layers_of_their_own_question() {
         let answer = propagation::Propagated { labels, label_writers, ..propagation::Propagated::default() };
         Decided::Metadata(target, inputs, Arc::new(decision(answer, &["propagates"])))
     };
-    // That a plugin names a layer makes no wish of it.
+    // A plugin's claim of a layer doesn't count as a request.
     let ours = || placed("a", "host's", HOST);
     let object = of(Place::Object, vec![ours()], vec![ours(), placed("team", "search", "plugin"), placed("tier", "iron", "subject")]);
     let pods = of(Place::PodTemplate, vec![placed("ray", "yes", "template")], vec![placed("ray", "yes", "template")]);

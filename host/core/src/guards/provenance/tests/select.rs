@@ -1,11 +1,11 @@
-//! Fields by the paths that people write.
+//! Fields by readable paths.
 
 use super::{
     super::select::{FieldPath, FoundPart, MissingPart},
     *,
 };
 
-/// A Deployment, and what was decided about it by two plugins.
+/// A Deployment with its decisions, by two plugins.
 fn planned() -> (Object, Vec<Decided>) {
     let question = ome([("runtime", runner(&json!({"args": ["--a"], "env": [{"name": "A", "value": "1"}]})))]);
     let containers = json!([
@@ -44,7 +44,7 @@ fn in_pods(written: &str) -> Result<Vec<FoundPart>, Option<MissingPart>> {
     path(written).in_pods(&object, &decisions, &[])
 }
 
-/// The fields of the only part: each with who asked for it, and who set it.
+/// The fields of the only part: each with its provenance and its writer.
 fn fields(parts: Vec<FoundPart>) -> Vec<(String, String, String)> {
     assert_eq!(parts.len(), 1, "{parts:?}");
     let fields = parts.into_iter().flat_map(|part| part.fields);

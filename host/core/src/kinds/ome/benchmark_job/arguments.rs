@@ -1,15 +1,15 @@
-//! The command line of genai-bench.
+//! Builds the command line of genai-bench.
 
 use super::{endpoint::Endpoint, spec::Accepted};
 use serde_json::{Map, Value};
 
-/// The variable with the key of the API, which the tool insists on.
+/// The variable with the API key, which the tool requires.
 pub(super) const API_KEY: &str = "MODEL_API_KEY";
 
-/// How many bytes the command line may have: nodes take 128 KiB a word, and Kubernetes 1.5 MiB an object.
+/// The maximum length of the command line in bytes: nodes accept 128 KiB per argument, and Kubernetes 1.5 MiB per object.
 const MAX_BYTES: usize = 64 << 10;
 
-/// The engines and GPUs that the tool lets results be labelled with.
+/// The engines and GPUs that the tool accepts as labels of results.
 const ENGINES: [&str; 6] = ["vLLM", "SGLang", "TGI", "cohere-TensorRT", "cohere-vLLM", "LlamaCPP"];
 const GPU_TYPES: [&str; 8] = ["H100", "A100-80G", "A100-40G", "MI300", "A10", "H200", "B200", "RTX-PRO-6000"];
 
@@ -17,7 +17,7 @@ const GPU_TYPES: [&str; 8] = ["H100", "A100-80G", "A100-40G", "MI300", "A10", "H
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Arguments(pub(super) Vec<String>);
 
-/// A text that the kubelet leaves as it is: it replaces `$(NAME)` in arguments and variables, and takes `$$` for `$`.
+/// Escapes a text for the kubelet, which replaces `$(NAME)` in arguments and variables, and `$$` by `$`.
 pub(super) fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }
@@ -37,12 +37,12 @@ impl Arguments {
         self.0.push(name.to_owned());
     }
 
-    /// A value that the kubelet takes from a variable of the container.
+    /// Adds a flag whose value is a variable of the container.
     pub(super) fn variable(&mut self, name: &str, variable: &str) {
         self.0.extend([name.to_owned(), format!("$({variable})")]);
     }
 
-    /// Of the whole benchmark but its storages.
+    /// The arguments of the benchmark, without its storages.
     pub(super) fn from_benchmark(accepted: &Accepted, endpoint: &Endpoint) -> Self {
         let Accepted { spec, task, minutes, .. } = accepted;
         let mut arguments = Self(vec!["benchmark".to_owned()]);
@@ -69,7 +69,7 @@ impl Arguments {
         arguments
     }
 
-    /// What the results say of the service: as the benchmark specifies it, else as far as it is known.
+    /// The service's labels for the results: from the benchmark, otherwise as far as they are known.
     fn add_service(&mut self, accepted: &Accepted, endpoint: &Endpoint) {
         let metadata = accepted.spec.service_metadata.clone().unwrap_or_default();
         let served = &endpoint.served;
@@ -81,7 +81,7 @@ impl Arguments {
         self.optional("--server-gpu-count", gpus.as_deref());
     }
 
-    /// Whether it is short enough; else a message.
+    /// Checks the length; the error is a message.
     pub(super) fn check_length(&self) -> Result<(), String> {
         let bytes: usize = self.0.iter().map(|word| word.len() + 1).sum();
         if bytes <= MAX_BYTES {
@@ -94,12 +94,12 @@ impl Arguments {
     }
 }
 
-/// One of the words that an option takes, in its spelling.
+/// The known value that equals this one regardless of case.
 fn choice(known: &[&'static str], word: &str) -> Option<&'static str> {
     known.iter().find(|known| known.eq_ignore_ascii_case(word)).copied()
 }
 
-/// What of the spec's service metadata the results can't have.
+/// Notes on service metadata that the results can't contain.
 pub(super) fn service_notes(accepted: &Accepted) -> Vec<String> {
     let metadata = accepted.spec.service_metadata.clone().unwrap_or_default();
     let choices = [("engine", metadata.engine, &ENGINES[..]), ("gpuType", metadata.gpu_type, &GPU_TYPES[..])];
@@ -110,7 +110,7 @@ pub(super) fn service_notes(accepted: &Accepted) -> Vec<String> {
     unknown.collect()
 }
 
-/// A parameter as JSON, if it is some: `0.5` is a number, `auto` a text.
+/// A parameter as JSON if it is valid JSON, otherwise as a string: `0.5` is a number, `auto` a string.
 fn request_param(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| text.into())
 }

@@ -1,4 +1,4 @@
-//! What is measured: a service of the cluster that is Ready, or whatever answers under a URL.
+//! The endpoint of a benchmark: a service of the cluster that is Ready, or any URL.
 
 use super::{ENDPOINT_READY, PlanBuilder, PlanError, served::Served, spec::Accepted};
 use crate::{
@@ -10,23 +10,23 @@ use pointsman_crds::ome::benchmark_job::{Endpoint as Url, InferenceServiceRefere
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What is measured.
+/// The measured endpoint.
 #[derive(Debug, PartialEq)]
 pub(super) struct Endpoint {
-    /// Where requests go.
+    /// The URL of its API.
     pub(super) url: String,
-    /// The API that is spoken there, in the words of genai-bench.
+    /// The API of the endpoint, in genai-bench's terms.
     pub(super) backend: String,
-    /// The name that requests give the model.
+    /// The model's name in requests.
     pub(super) model_name: String,
-    /// What counts tokens: a repository, or a path in the pod.
+    /// The tokenizer for counting tokens: a repository, or a path in the pod.
     pub(super) tokenizer: String,
-    /// What is known of the service.
+    /// The known facts about the service.
     pub(super) served: Served,
 }
 
 impl PlanBuilder<'_> {
-    /// What is measured, once it is there.
+    /// The endpoint, once it exists.
     pub(super) fn endpoint(&mut self, accepted: &Accepted) -> Result<Endpoint, Box<PlanError>> {
         let endpoint = &accepted.spec.endpoint;
         match (&endpoint.inference_service, &endpoint.endpoint) {
@@ -89,8 +89,7 @@ impl PlanBuilder<'_> {
         Ok(Endpoint { url, backend, model_name, tokenizer, served })
     }
 
-    /// Whether the other namespace lets benchmarks of this one use the service. What is there without a grant is nothing that a tenant may find
-    /// out.
+    /// Checks that the other namespace permits benchmarks from this one. Without a grant, a tenant must not learn what exists there.
     fn check_grant(&mut self, key: &ObjectKey) -> Result<(), Box<PlanError>> {
         let snapshot = self.asking.snapshot;
         self.asking.reads.insert(Read::Grants(key.namespace.clone()));
@@ -112,7 +111,7 @@ impl PlanBuilder<'_> {
         Err(PlanError::new(ENDPOINT_READY, "ReferenceNotGranted", message))
     }
 
-    /// Whether the service is Ready, in its newest generation.
+    /// Checks that the service is Ready, in its current generation.
     fn check_ready(&self, service: &Arc<Subject>, status: &Value) -> Result<(), Box<PlanError>> {
         let ObjectKey { resource, namespace, name } = &service.key;
         let ready = status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == "Ready");
@@ -122,7 +121,7 @@ impl PlanBuilder<'_> {
             Some(ready) => ready["message"].as_str().unwrap_or_default().trim_end_matches('.').to_owned(),
             None => "its status doesn't report it yet".to_owned(),
         };
-        // Of a service that somebody else grants, the reasons are its owner's.
+        // The details of a service in another namespace are only for its owner.
         let why =
             if *namespace == self.benchmark.namespace { why } else { format!("its status in the namespace {namespace} has the reason") };
         let message = format!("The {} {name} is not Ready ({why}): the benchmark starts once it is.", resource.kind);
@@ -138,7 +137,7 @@ fn resource(kind: ServiceKind) -> &'static Resource {
     }
 }
 
-/// Where a service is reached from within the cluster. An LLMInferenceService is measured with the scheduler that its route leads to.
+/// The URL of a service within the cluster. An LLMInferenceService is measured through the scheduler that its route leads to.
 fn url(resource: &Resource, spec: &Value, status: &Value) -> Option<String> {
     let url = if *resource == INFERENCE_MODEL {
         spec["backendUrl"].as_str()
@@ -150,7 +149,7 @@ fn url(resource: &Resource, spec: &Value, status: &Value) -> Option<String> {
     url.filter(|url| !url.is_empty()).map(|url| url.trim_end_matches('/').to_owned())
 }
 
-/// The API that a service of the cluster speaks. Reranking is none of OpenAI's, and only these two engines have it.
+/// The API of a service of the cluster. OpenAI has no API for reranking, and only these two engines have one.
 fn backend(task: &str, served: &Served) -> Option<String> {
     if task != "text-to-rerank" {
         return Some("openai".to_owned());
@@ -177,7 +176,7 @@ fn from_url(accepted: &Accepted, endpoint: &Url) -> Result<Endpoint, Box<PlanErr
     Ok(Endpoint { url, backend: endpoint.api_format.clone(), model_name, tokenizer, served: Served::default() })
 }
 
-/// Whether a model's name is that of a repository of Hugging Face.
+/// Whether a model's name is that of a Hugging Face repository.
 pub(super) fn is_repository(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c)) && !part.starts_with(['.', '-'])

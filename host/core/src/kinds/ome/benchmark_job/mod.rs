@@ -34,21 +34,21 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct BenchmarkJobs;
 
-/// Whether the benchmark specifies what can be done.
+/// Whether the benchmark's spec is valid.
 const ACCEPTED: &str = "Accepted";
-/// Whether what is measured can be reached.
+/// Whether the endpoint is reachable.
 const ENDPOINT_READY: &str = "EndpointReady";
-/// Whether the results are there.
+/// Whether the results exist.
 const COMPLETED: &str = "Completed";
 
-/// The steps on the way to the Job, in their order.
+/// The steps before the Job is created, in order.
 const STEPS: [&str; 3] = [ACCEPTED, ENDPOINT_READY, DECIDED];
 
-/// Why there is no plan for the objects: the condition that reports it.
+/// Why the objects can't be planned: the condition that reports it.
 struct PlanError {
     condition: Condition,
     again: Option<Duration>,
-    /// Whether a policy had nothing to say.
+    /// Whether a policy gave no answer.
     undecided: bool,
 }
 
@@ -57,18 +57,18 @@ impl PlanError {
         Box::new(Self { condition: Condition::no(step, reason, message), again: None, undecided: false })
     }
 
-    /// Something that comes by itself, or is made by somebody else.
+    /// A step that waits for something.
     fn waiting(step: &'static str, reason: impl Into<String>, message: impl Into<String>) -> Box<Self> {
         Box::new(Self { condition: Condition::unknown(step, reason, message), again: None, undecided: false })
     }
 }
 
-/// A plan in the making.
+/// A plan in progress.
 struct PlanBuilder<'a> {
     asking: Questions<'a>,
     settings: &'a Settings,
     benchmark: Benchmark,
-    /// The status as it was, and what it records of the last run.
+    /// The current status, and its record of the last run.
     before: Value,
     record: RunRecord,
 }
@@ -116,17 +116,17 @@ impl PlanBuilder<'_> {
         ObjectKey { resource: &JOB, ..self.asking.snapshot.subject.key.clone() }
     }
 
-    /// The Job, if it exists. One that is being deleted counts until it is gone.
+    /// The Job, if it exists. A Job that is being deleted counts until it is gone.
     fn job(&self) -> Option<&OwnedObject> {
         job_run::find(self.asking.snapshot, &self.key())
     }
 
-    /// Whether the status has the end of the Job that exists.
+    /// Whether the status records the end of the existing Job.
     fn is_recorded(&self) -> bool {
         self.record.has_ended() && self.job().is_none_or(|job| self.record.is_about(job))
     }
 
-    /// Whether the last run has ended, its Job is gone, and nothing asks for another run.
+    /// Whether the last run has ended, its Job is gone, and no other run is requested.
     fn is_over(&self) -> bool {
         self.job().is_none() && !self.record.allows_run(&self.benchmark.spec_hash)
     }
@@ -135,7 +135,7 @@ impl PlanBuilder<'_> {
         if self.is_over() {
             return Ok(Vec::new());
         }
-        // What it was created with stays while nothing is known of what it is to be.
+        // If the spec is unreadable, the Job stays unchanged.
         self.benchmark.readable()?;
         let key = self.key();
         let template = if self.job().is_some() { None } else { Some(self.template(&key)?) };
@@ -147,7 +147,7 @@ impl PlanBuilder<'_> {
         Ok(vec![object])
     }
 
-    /// Turns what a policy couldn't decide into the condition that reports it.
+    /// Converts a missing decision into the condition that reports it.
     fn undecided(&self, undecided: &Undecided) -> Box<PlanError> {
         let condition = Condition::no(DECIDED, undecided.reason(), questions::undecided_message(self.asking.snapshot, undecided));
         Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), undecided: true })

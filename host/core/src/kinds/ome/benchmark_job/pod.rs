@@ -1,4 +1,4 @@
-//! The Job: what its pod looks like, and which labels and annotations both carry.
+//! Builds the Job: its pod, and the labels and annotations of both.
 
 use super::{
     ACCEPTED, PlanBuilder, PlanError,
@@ -25,33 +25,33 @@ use pointsman_sandbox::{
 use serde_json::{Map, Value, json};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The component that pods carry as a label.
+/// The component label of the pods.
 const COMPONENT: &str = "benchmark";
 
-/// The label of OME's own controller.
+/// The label that OME's own controller sets.
 const UPSTREAM_LABEL: &str = "benchmark";
 
-/// What Oracle's log collector looks for.
+/// The label that Oracle's log collector selects.
 const LOGGING_FORWARD: &str = "logging-forward";
 
-/// The resources of the container that measures.
+/// The default resources of the benchmark container.
 const CPU: &str = "2";
 const MEMORY: &str = "2Gi";
 
-/// The taint of nodes with GPUs, where the model's files are.
+/// The taint of GPU nodes, which have the model's files.
 const GPU_TAINT: &str = "nvidia.com/gpu";
 
-/// The init container by which the policies download a dataset.
+/// The init container with which policies download a dataset.
 const DATASET_INITIALIZER: &str = "dataset-initializer";
 
-/// The key of the Hugging Face Secret, which is OME's name of the variable as well.
+/// The key in the Hugging Face Secret, which is also OME's name of the variable.
 const HUGGING_FACE_KEY: &str = "HUGGINGFACE_API_KEY";
 /// The variable that the tool reads.
 const HUGGING_FACE_TOKEN: &str = "HF_TOKEN";
 
 const PLACE: PodRole = PodRole { role: Role::Job, group: None };
 
-/// The fields of a Job's spec that stay once it exists.
+/// The immutable fields of a Job's spec.
 pub(super) fn fixed(template: Option<Value>) -> Map<String, Value> {
     template.into_iter().map(|template| ("template".to_owned(), template)).collect()
 }
@@ -65,7 +65,7 @@ impl PlanBuilder<'_> {
         fields.into_iter().filter_map(|(field, value)| Some((field.to_owned(), value?.into()))).collect()
     }
 
-    /// What the pod of a new Job is made from: everything must be there.
+    /// The pod template of a new Job, once everything that it needs exists.
     pub(super) fn template(&mut self, key: &ObjectKey) -> Result<Value, Box<PlanError>> {
         let accepted = self.benchmark.accept()?;
         let refused = |(reason, message): storage::Refusal| PlanError::new(ACCEPTED, reason, message);
@@ -81,7 +81,7 @@ impl PlanBuilder<'_> {
         arguments.check_length().map_err(|message| PlanError::new(ACCEPTED, "TooLarge", message))?;
         let model = self.mounted_model(&endpoint);
         let layers = layers(&accepted, &dataset, model.as_deref(), &storages);
-        // What of it no namespace holds, an administrator has written.
+        // Only administrators write cluster-scoped models.
         let admin_layers =
             if model.as_ref().is_some_and(|view| view.model.namespace.is_empty()) { vec!["model".to_owned()] } else { Vec::new() };
         let frame = self.frame(&accepted, &arguments, &dataset, &storages)?;
@@ -117,7 +117,7 @@ impl PlanBuilder<'_> {
         metadata.map_err(|undecided| self.undecided(&undecided))
     }
 
-    /// What is known for certain, under the keys of OME's labels page.
+    /// Known facts, under the keys from OME's page on labels.
     fn facts(&self, model: Option<&ModelView>, version: &str) -> Vec<Entry> {
         let fact = |fact: fn(&ModelView) -> Option<String>| model.and_then(fact);
         let facts = [
@@ -135,7 +135,7 @@ impl PlanBuilder<'_> {
         facts.into_iter().filter_map(|(key, value)| Some(Entry { key: key.to_owned(), value: value? })).collect()
     }
 
-    /// The folder of the results: another one for each spec, so that a second run doesn't write over the first.
+    /// The directory for the results: one per spec, so that a second run doesn't overwrite the first.
     pub(super) fn folder(&self, accepted: &Accepted) -> Result<String, storage::Refusal> {
         let made_up = || format!("{}-{}", self.benchmark.name, self.benchmark.spec_hash);
         let folder = accepted.spec.result_folder_name.clone().filter(|folder| !folder.is_empty()).unwrap_or_else(made_up);
@@ -156,7 +156,7 @@ impl PlanBuilder<'_> {
         is_used.then(|| Arc::clone(view))
     }
 
-    /// What the host gives.
+    /// The host's frame.
     fn frame(&self, accepted: &Accepted, arguments: &Arguments, dataset: &Dataset, storages: &[Storage]) -> Result<Value, Box<PlanError>> {
         let variable = |name: &str, value: &str| json!({"name": name, "value": value});
         let mut env = vec![variable("ENABLE_UI", "false"), variable(API_KEY, "none")];
@@ -178,7 +178,7 @@ impl PlanBuilder<'_> {
             "env": env,
             "resources": {"requests": amounts, "limits": amounts},
             "volumeMounts": all(|storage| &storage.mounts),
-            // The end of the log is what failureMessage has.
+            // `failureMessage` contains the end of the log.
             "terminationMessagePolicy": "FallbackToLogsOnError",
         });
         let mut annotations = json!({LOGGING_FORWARD: "true"});
@@ -189,7 +189,7 @@ impl PlanBuilder<'_> {
         Ok(json!({"metadata": {"annotations": annotations}, "spec": spec}))
     }
 
-    /// The image that nobody but an administrator names.
+    /// The default image, which only an administrator sets.
     fn image(&self) -> String {
         let image = &self.settings.benchmark_image;
         match &self.settings.image_mirror {
@@ -199,10 +199,10 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// How long the name of the folder may be.
+/// The maximum length of the directory's name.
 const MAX_FOLDER_BYTES: usize = 512;
 
-/// The amounts that are requested where the benchmark says nothing of them: a limit beside somebody's larger request would be rejected.
+/// The default amounts, for resources that the benchmark doesn't specify at all: a limit below a larger request would be rejected.
 fn default_amounts(changes: Option<&PodOverride>) -> Value {
     let resources = changes.and_then(|changes| changes.resources.as_ref());
     let lists = || resources.into_iter().flat_map(|resources| [&resources.limits, &resources.requests]).flatten();
@@ -210,7 +210,7 @@ fn default_amounts(changes: Option<&PodOverride>) -> Value {
     amounts.map(|(name, amount)| (name.to_owned(), Value::from(amount))).collect::<Map<String, Value>>().into()
 }
 
-/// Who has a say in the pod, the weakest first.
+/// The layers of the pod in order of precedence, the lowest first.
 fn layers(accepted: &Accepted, dataset: &Dataset, model: Option<&ModelView>, storages: &[Storage]) -> Vec<Layer> {
     let mut layers = Vec::new();
     let mut add = |name: &str, content: &Value| layers.push(Layer { name: name.to_owned(), content: content.to_string() });
@@ -232,7 +232,7 @@ fn layers(accepted: &Accepted, dataset: &Dataset, model: Option<&ModelView>, sto
     layers
 }
 
-/// What the benchmark changes in its pod. Lists that a layer replaces begin with what the host gives.
+/// The benchmark's changes to its pod. Lists that replace the host's begin with the host's entries.
 fn user_layer(changes: Option<&PodOverride>, storages: &[Storage], dataset_secret: Option<&str>) -> Value {
     let none = PodOverride::default();
     let changes = changes.unwrap_or(&none);
@@ -248,7 +248,7 @@ fn user_layer(changes: Option<&PodOverride>, storages: &[Storage], dataset_secre
             target[field] = value;
         }
     };
-    // The policy lays it over the init container that downloads.
+    // Policies merge it with the init container for downloads.
     let initializer = dataset_secret.map(|secret| json!([{"name": DATASET_INITIALIZER, "envFrom": [{"secretRef": {"name": secret}}]}]));
     set(&mut pod, "initContainers", json!(initializer));
     set(&mut pod, "nodeSelector", json!(changes.node_selector));

@@ -1,4 +1,4 @@
-//! What is known of a service that is measured: the name of its model, its tokenizer, and what serves it.
+//! The known facts about a measured service: the name of its model, its tokenizer, and its engine.
 
 use super::{PlanBuilder, endpoint::is_repository};
 use crate::{
@@ -15,13 +15,13 @@ use crate::{
 use serde_json::Value;
 use std::{fmt, sync::Arc};
 
-/// What is known of a service.
+/// The known facts about a service.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Served {
-    /// The name under which it serves its model.
+    /// The name of its model in requests.
     pub(super) model_name: Option<String>,
     pub(super) tokenizer: Option<Tokenizer>,
-    /// The engine, in the words of genai-bench.
+    /// The engine, in genai-bench's terms.
     pub(super) engine: Option<&'static str>,
     /// The engine's version.
     pub(super) version: Option<String>,
@@ -31,12 +31,12 @@ pub(super) struct Served {
     pub(super) model: Option<ObjectKey>,
 }
 
-/// What counts the tokens of a service.
+/// The tokenizer of a service.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Tokenizer {
     /// The model's files, on nodes or on a claim, mounted at this path.
     Mounted(String),
-    /// A repository of Hugging Face.
+    /// A Hugging Face repository.
     Repository(String),
 }
 
@@ -48,21 +48,21 @@ impl fmt::Display for Tokenizer {
     }
 }
 
-/// The folder below which models are that don't specify their path.
+/// The root directory for models that specify no path.
 const MODEL_ROOT: &str = "/mnt/models";
 
-/// The flags by which engines are given the name of the model, and its files.
+/// The flags of engines for the name of the model, and for its files.
 const NAME_FLAG: &str = "--served-model-name";
 const MODEL_FLAGS: [&str; 2] = ["--model", "--model-path"];
 
-/// Words in an image or a command line that tell the engine.
+/// Words in an image or a command line that identify the engine.
 const ENGINES: [(&str, &str); 3] = [("sglang", "SGLang"), ("vllm", "vLLM"), ("text-generation-inference", "TGI")];
 
-/// The resources that are GPUs.
+/// The suffix of GPU resources.
 const GPU_SUFFIX: &str = "/gpu";
 
 impl PlanBuilder<'_> {
-    /// What is known of a service of the cluster.
+    /// The known facts about a service of the cluster.
     pub(super) fn served(&mut self, key: &ObjectKey, content: &Value, status: &Value) -> Served {
         let spec = &content["spec"];
         if *key.resource == LLM_INFERENCE_SERVICE {
@@ -80,12 +80,12 @@ impl PlanBuilder<'_> {
         let annotation = |metadata: &'_ Value| metadata["annotations"][STORAGE_URI.key].as_str().map(str::to_owned);
         let uri = annotation(&content["metadata"]).or_else(|| annotation(&spec["engine"]));
         let uri = uri.or_else(|| spec["predictor"]["storageUri"].as_str().map(str::to_owned));
-        // A merged model comes to its pods by itself, and no node needs the base model for it.
+        // The pods download a merged model themselves, so the base model needn't be on a node.
         let is_elsewhere = uri.is_some() || self.names_merged_weight(spec);
         let path = model.as_ref().map(|(_, view)| model_path(view));
         let model_name = match line.flag(&[NAME_FLAG]) {
             Some(name) => filled(name, path.as_deref(), &key.name),
-            // Without it engines call a model as they were given its files.
+            // Without this flag, engines use the path of the files as the name.
             None => line.flag(&MODEL_FLAGS).and_then(|given| filled(given, path.as_deref(), &key.name)).or_else(|| path.clone()),
         };
         let mountable = model.as_ref().filter(|(_, view)| !is_elsewhere && self.is_mountable(key, view));
@@ -104,7 +104,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// The model that the service names, as kinds look it up for the service itself.
+    /// The model of the service, found in the same way as for the service itself.
     fn model(&mut self, service: &ObjectKey, spec: &Value) -> Option<(ObjectKey, Arc<ModelView>)> {
         let name = spec["model"]["name"].as_str().or_else(|| spec["predictor"]["model"]["baseModel"].as_str())?.to_owned();
         let own = ObjectKey { resource: &BASE_MODEL, namespace: service.namespace.clone(), name: name.clone() };
@@ -117,7 +117,7 @@ impl PlanBuilder<'_> {
         })
     }
 
-    /// The runtime that the service's status names.
+    /// The runtime in the service's status.
     fn runtime(&mut self, service: &ObjectKey, status: &Value) -> Option<Arc<RuntimeView>> {
         let runtime = &status["runtime"];
         let name = runtime["name"].as_str()?.to_owned();
@@ -130,7 +130,7 @@ impl PlanBuilder<'_> {
         found
     }
 
-    /// Whether the service serves a merged model in place of its base model.
+    /// Whether the service serves a merged model instead of its base model.
     fn names_merged_weight(&mut self, spec: &Value) -> bool {
         let lists = [&spec["model"]["fineTunedWeights"], &spec["predictor"]["model"]["fineTunedWeights"]];
         let names = lists.into_iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
@@ -141,7 +141,7 @@ impl PlanBuilder<'_> {
         is_merged
     }
 
-    /// Whether a pod of the benchmark can mount the model: it is on nodes, or on a claim of its namespace.
+    /// Whether a pod of the benchmark can mount the model: from nodes, or from a claim in its own namespace.
     fn is_mountable(&self, service: &ObjectKey, view: &ModelView) -> bool {
         let Some(claim) = view.storage_uri.strip_prefix("pvc://") else { return true };
         let claim = claim.split('/').next().unwrap_or_default();
@@ -150,10 +150,10 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// What an `LLMInferenceService` says of itself: the model is called as the service unless it has a name.
+/// The facts from the spec of an `LLMInferenceService`: a model without a name has the name of the service.
 fn of_llm(key: &ObjectKey, spec: &Value) -> Served {
     let model = &spec["model"];
-    // A base configuration may name the model, which isn't known here.
+    // A base configuration may specify the name of the model; base configurations aren't read here.
     let is_whole = spec["baseRefs"].as_array().is_none_or(Vec::is_empty);
     let own = model["name"].as_str().filter(|name| !name.is_empty()).map(str::to_owned);
     let name = own.or_else(|| is_whole.then(|| key.name.clone()));
@@ -171,19 +171,19 @@ fn of_llm(key: &ObjectKey, spec: &Value) -> Served {
     }
 }
 
-/// The repository that a URI names, without its revision, which tokenizers don't take.
+/// The repository of a URI, without its revision, which tokenizers don't accept.
 fn repository(uri: &str) -> Option<String> {
     let repository = uri.strip_prefix("hf://")?;
     let name = repository.split_once('@').map_or(repository, |(name, _)| name).trim_end_matches('/');
     is_repository(name).then(|| name.to_owned())
 }
 
-/// Where the files of a model are in pods.
+/// The path of a model's files in pods.
 pub(super) fn model_path(view: &ModelView) -> String {
     view.path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| format!("{MODEL_ROOT}/{}", view.model.name))
 }
 
-/// How an engine is started.
+/// The image and arguments of an engine.
 #[derive(Debug, Default)]
 struct CommandLine {
     image: String,
@@ -191,7 +191,7 @@ struct CommandLine {
     gpus: Option<i64>,
 }
 
-/// The engine of a service: what it gives itself takes precedence over its runtime.
+/// The engine of a service: its own spec takes precedence over its runtime.
 fn of_engine(spec: &Value, runtime: Option<&RuntimeView>) -> CommandLine {
     let own = spec.get("engine").filter(|engine| !engine.is_null()).and_then(|engine| Component::parse(engine).ok());
     let sides = [own.as_ref(), runtime.and_then(|runtime| runtime.engine.as_ref())];
@@ -203,7 +203,7 @@ fn of_engine(spec: &Value, runtime: Option<&RuntimeView>) -> CommandLine {
     })
 }
 
-/// The main container of a component's pods, or of their leader's.
+/// The main container of a component's pods, or of their leader.
 fn of_component(component: &Component) -> CommandLine {
     let parts = [component.leader.as_ref(), Some(&component.part)].into_iter().flatten();
     let containers = parts.flat_map(|part| {
@@ -217,7 +217,7 @@ impl CommandLine {
     fn from_runner(image: &Value, container: &Value) -> Self {
         let lists = ["command", "args"].into_iter().filter_map(|field| container[field].as_array());
         let words = lists.flatten().filter_map(Value::as_str);
-        // A script is one word.
+        // A script is a single argument, so it is split into words.
         let words = words.flat_map(str::split_whitespace).map(|word| word.trim_matches(['"', '\'']).to_owned()).collect();
         let limits = container["resources"]["limits"].as_object().into_iter().flatten();
         let gpu = limits.into_iter().find(|(name, _)| name.ends_with(GPU_SUFFIX));
@@ -246,7 +246,7 @@ impl CommandLine {
         ENGINES.iter().find(is_named).map(|(_, engine)| *engine)
     }
 
-    /// The tag of the image, as far as it is a version.
+    /// The tag of the image, if it is a version.
     fn version(&self) -> Option<String> {
         let name = self.image.rsplit('/').next()?.split('@').next()?;
         let tag = name.split_once(':')?.1;
@@ -259,7 +259,7 @@ impl CommandLine {
     }
 }
 
-/// A value with what the host and the kubelet fill in; none if it has anything else that only the container knows.
+/// A value with its placeholders filled in; none if it contains others, which only the container can resolve.
 fn filled(value: &str, model_path: Option<&str>, service: &str) -> Option<String> {
     let with_path =
         |text: &str| model_path.map_or_else(|| text.to_owned(), |path| text.replace("$(MODEL_PATH)", path).replace("$MODEL_PATH", path));

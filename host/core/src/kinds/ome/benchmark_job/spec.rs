@@ -1,4 +1,4 @@
-//! What a benchmark specifies, read and checked.
+//! Parses and checks a benchmark's spec.
 
 use super::{ACCEPTED, PlanError};
 use crate::{
@@ -16,9 +16,9 @@ use std::collections::BTreeMap;
 /// The fields that may change while the Job exists.
 const CHANGEABLE: [&str; 3] = ["activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished"];
 
-/// How long one measurement may take.
+/// The annotation with the maximum duration of one measurement.
 pub(super) const DURATION: &str = "benchmark.ome.io/duration";
-/// How many requests a second are wanted.
+/// The annotation with the target number of requests per second.
 pub(super) const TARGET_QPS: &str = "benchmark.ome.io/target-qps";
 
 /// The tasks of genai-bench.
@@ -32,7 +32,7 @@ const TASKS: [&str; 7] = [
     "image-to-embeddings",
 ];
 
-/// The tasks for which genai-bench tries batch sizes, and ignores concurrencies.
+/// The tasks for which genai-bench varies batch sizes and ignores concurrencies.
 const BATCHED_TASKS: [&str; 2] = ["text-to-embeddings", "text-to-rerank"];
 
 /// A benchmark.
@@ -42,30 +42,30 @@ pub(super) struct Benchmark {
     pub(super) name: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
-    /// What it specifies, or why that can't be read.
+    /// Its spec, or why it is unreadable.
     spec: Result<Box<BenchmarkJobSpec>, String>,
-    /// Of what a run depends on.
+    /// The hash of the part of the spec that a run depends on.
     pub(super) spec_hash: String,
-    /// As policies see it.
+    /// The subject for policies.
     pub(super) subject: Digested<point::Subject>,
 }
 
-/// What of it a new Job is made from.
+/// The checked spec for a new Job.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) spec: BenchmarkJobSpec,
-    /// The task in the words of genai-bench.
+    /// The task in genai-bench's terms.
     pub(super) task: String,
-    /// How long one measurement may take, in minutes.
+    /// The maximum duration of one measurement, in minutes.
     pub(super) minutes: i64,
-    /// What the policies at pod-templating get of the annotations.
+    /// The annotations for the policies at pod-templating.
     pub(super) settings: BTreeMap<&'static str, String>,
-    /// What a user should know.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 
 impl Benchmark {
-    /// Reads it.
+    /// Reads the benchmark.
     pub(super) fn from_subject(asking: &Questions<'_>) -> Self {
         let subject = &asking.snapshot.subject;
         let content = subject.content();
@@ -88,7 +88,7 @@ impl Benchmark {
         }
     }
 
-    /// A field of the spec that may change at any time.
+    /// The fields of the spec that may change at any time.
     pub(super) fn changeable(&self) -> (i64, Option<i64>, Option<i64>) {
         let spec = self.spec.as_ref().ok();
         let number = |field: fn(&BenchmarkJobSpec) -> Option<i64>| spec.and_then(|spec| field(spec));
@@ -99,27 +99,27 @@ impl Benchmark {
         )
     }
 
-    /// The service that is measured, if it is one of the cluster.
+    /// The measured service, if it is in the cluster.
     pub(super) fn target_service(&self) -> Option<String> {
         self.spec.as_ref().ok()?.endpoint.inference_service.as_ref().map(|service| service.name.clone())
     }
 
-    /// The task in OME's words.
+    /// The task in OME's terms.
     pub(super) fn task(&self) -> Option<String> {
         self.spec.as_ref().ok().map(|spec| spec.task.clone())
     }
 
-    /// The spec, if it can be read.
+    /// The spec, if it is readable.
     pub(super) fn readable(&self) -> Result<&BenchmarkJobSpec, Box<PlanError>> {
         let unreadable = |error| PlanError::new(ACCEPTED, "Unreadable", format!("The spec can't be read: {error}."));
         self.spec.as_deref().map_err(unreadable)
     }
 
-    /// Checks what a new Job is made from.
+    /// Checks the spec for a new Job.
     pub(super) fn accept(&self) -> Result<Accepted, Box<PlanError>> {
         let refused = |reason: &str, message: String| Err(PlanError::new(ACCEPTED, reason, message));
         let spec = self.readable()?.clone();
-        // The name is that of the Job, and its pods' label has it.
+        // The Job has the same name, and its pods have it as a label.
         if self.name.len() > MAX_NAME_LENGTH {
             let message = format!(
                 "The name has {} characters; the limit for a Job is {MAX_NAME_LENGTH}: recreate the benchmark under a shorter name.",
@@ -129,7 +129,7 @@ impl Benchmark {
         }
         let mut notes = Vec::new();
         let own_image = spec.pod_override.as_ref().is_some_and(|pod| pod.image.is_some());
-        // What OME calls by another name.
+        // OME has another name for this task.
         let task = if spec.task == "image-to-text" { "image-text-to-text".to_owned() } else { spec.task.clone() };
         if !own_image && !TASKS.contains(&task.as_str()) {
             let message = format!(
@@ -155,7 +155,7 @@ impl Benchmark {
         Ok(Accepted { spec, task, minutes, settings, notes })
     }
 
-    /// How long one measurement may take: the annotation takes precedence.
+    /// The maximum duration of one measurement: the annotation takes precedence.
     fn minutes(&self, specified: i64) -> Result<i64, Box<PlanError>> {
         let Some(text) = self.annotations.get(DURATION) else { return Ok(specified) };
         let seconds = duration::seconds(text).and_then(|seconds| i64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
@@ -163,14 +163,14 @@ impl Benchmark {
         Ok(seconds.div_euclid(60) + i64::from(seconds % 60 > 0))
     }
 
-    /// How many requests a second are wanted.
+    /// The target number of requests per second.
     pub(super) fn target_qps(&self) -> Result<Option<&str>, Box<PlanError>> {
         let Some(text) = self.annotations.get(TARGET_QPS) else { return Ok(None) };
         let is_rate = text.parse::<f64>().is_ok_and(|rate| rate.is_finite() && rate > 0.0);
         if is_rate { Ok(Some(text)) } else { Err(invalid(TARGET_QPS, text, "a number above 0")) }
     }
 
-    /// What the policies at pod-templating get.
+    /// The annotations for the policies at pod-templating.
     fn settings(&self) -> Result<BTreeMap<&'static str, String>, Box<PlanError>> {
         let mut settings = BTreeMap::new();
         for annotation in ANNOTATIONS.iter().filter(|annotation| annotation.reader == Reader::PodPolicies) {
@@ -184,10 +184,10 @@ impl Benchmark {
     }
 }
 
-/// The longest name of a Job: its pods carry it as a label.
+/// The maximum length of a Job's name: its pods have it as a label.
 const MAX_NAME_LENGTH: usize = 63;
 
-/// The annotations of OME's page that are about the pods of all kinds.
+/// The annotations on OME's page that apply to the pods of all kinds.
 fn pod_annotations() -> impl Iterator<Item = &'static str> {
     ANNOTATIONS.iter().filter(|annotation| annotation.reader == Reader::PodPolicies).map(|annotation| annotation.key)
 }
