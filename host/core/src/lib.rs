@@ -1,5 +1,5 @@
-//! From a snapshot of the cluster to a plan, and nothing else: no Kubernetes client, no runtime, no server. That is a property of this crate's
-//! dependencies. The order of the modules is in docs/architecture.md, and a check holds it.
+//! From a snapshot of the cluster to a plan, without a Kubernetes client, an async runtime or a server: this crate's dependencies guarantee
+//! that. The order of the modules is in docs/architecture.md, and a check enforces it.
 
 pub mod allocation;
 pub mod claims;

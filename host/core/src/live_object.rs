@@ -1,15 +1,15 @@
-//! An object as it stands in the cluster, for whoever writes its status: a runtime, a weight.
+//! The metadata and status of an object in the cluster whose status this host writes: a runtime, a weight.
 
 use serde_json::{Map, Value};
 
-/// What of an object stands in the cluster.
+/// The metadata and status of an object in the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LiveObject {
-    /// It, and no later one of the same name.
+    /// Its uid, which distinguishes it from later objects with the same name.
     pub uid: String,
-    /// Its version.
+    /// Its resource version.
     pub resource_version: String,
-    /// Counts the changes of its spec.
+    /// The number of changes of its spec.
     pub generation: i64,
     /// Whether it is being deleted.
     pub is_deleting: bool,
@@ -18,7 +18,7 @@ pub struct LiveObject {
 }
 
 impl LiveObject {
-    /// Reads it.
+    /// Parses the object.
     pub fn from_object(object: &Value) -> Self {
         let metadata = &object["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();

@@ -1,4 +1,4 @@
-//! An allocation with what the world knows of models, and with the policies that score them: the question memory-admission at
+//! Combines an allocation with the models of the world and with the policies that score them: the question memory-admission at
 //! scheduling-scoring.
 
 use crate::{
@@ -15,9 +15,10 @@ use crate::{
 use pointsman_sandbox::point::{Question, Subject};
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Scores models, a row each. Where the policies can't decide, nobody is scored, and `failed` says why: nobody goes for another then.
+/// Scores models, one row each. If the policies fail, no model gets a score, `failed` has the reason, and no model is put to sleep for
+/// another.
 pub fn score(policies: &Pinned<'_>, rows: &[(&ObjectKey, Features)], failed: &mut Option<Undecided>) -> Vec<Option<f64>> {
-    // It is about many models, so it has the kind of one and no name.
+    // The question concerns many models, so the subject has the kind but no name.
     let subject = Subject {
         group: INFERENCE_MODEL.group.to_owned(),
         version: INFERENCE_MODEL.version.to_owned(),
@@ -35,7 +36,7 @@ pub fn score(policies: &Pinned<'_>, rows: &[(&ObjectKey, Features)], failed: &mu
     }
 }
 
-/// What an allocation reads of a model's own object and its Deployment.
+/// The inputs of an allocation from a model's own object and its Deployment.
 pub fn model_object(snapshot: &Snapshot) -> ModelObject {
     let subject = &snapshot.subject;
     let created = subject.created.and_then(|created| u64::try_from(created.as_second()).ok()).unwrap_or_default();
@@ -56,13 +57,13 @@ pub fn model_object(snapshot: &Snapshot) -> ModelObject {
     }
 }
 
-/// All models of a world.
+/// All models in a world.
 pub fn model_objects(world: &World) -> BTreeMap<ObjectKey, ModelObject> {
     let snapshots = world.keys(&INFERENCE_MODEL).into_iter().filter_map(|key| Some((world.snapshot(&key, 0)?, key)));
     snapshots.map(|(snapshot, key)| (key, model_object(&snapshot))).collect()
 }
 
-/// What is so of models of whose nodes nothing is known: those that nothing else refuses are planned as if they ran.
+/// The entries of models if no nodes are known: all that aren't refused for other reasons are planned as if they ran.
 pub fn assumed(objects: &BTreeMap<ObjectKey, ModelObject>) -> BTreeMap<ObjectKey, Entry> {
     let models = objects.iter().map(|(key, object)| (key.clone(), object.model.clone())).collect();
     let mut entries =
@@ -80,7 +81,7 @@ pub fn assumed(objects: &BTreeMap<ObjectKey, ModelObject>) -> BTreeMap<ObjectKey
     entries
 }
 
-/// In the order of the names in `decide::scoring`.
+/// The columns, in the order of the names in `decide::scoring`.
 fn columns(row: &Features) -> [f64; 11] {
     let Features {
         priority,

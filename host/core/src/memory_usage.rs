@@ -1,53 +1,53 @@
-//! The memory that a model was seen to take: remembered in an annotation of its Deployment, so that it survives restarts, and what the status
-//! makes of it.
+//! The measured memory usage of a model: stored in an annotation of its Deployment, so that it survives restarts, and reported in the
+//! status.
 
 use crate::{allocation::memory_text, quantity};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// The annotation of a model's Deployment with what was seen, as JSON: [`MemoryUsage`].
+/// The annotation of a model's Deployment with its memory usage, as JSON: [`MemoryUsage`].
 pub const MEMORY_USAGE: &str = "pointsman.dev/memory-usage";
 
-/// By how many percent the peak must grow to be written before the next refresh.
+/// The growth of the peak, in percent, after which it is written before the next refresh.
 const GROWTH_PERCENT: i64 = 1;
 
-/// How often it is written although the peak hasn't grown: the status says when the memory was measured last.
+/// How often it is written without growth: the status reports when the memory was last measured.
 const REFRESH_INTERVAL: SignedDuration = SignedDuration::from_hours(1);
 
-/// How long a model must have been observed before less memory is recommended: one that has only just started takes little.
+/// The minimum observation time before less memory is recommended: a model that has just started takes little.
 const MIN_OBSERVATION: SignedDuration = SignedDuration::from_hours(1);
 
-/// The percentage of `spec.memory` below which less would do.
+/// The percentage of `spec.memory` below which less is recommended.
 const WELL_USED_PERCENT: i128 = 90;
 
-/// What is recommended, in percent of the peak.
+/// The recommended memory, in percent of the peak.
 const RECOMMENDED_PERCENT: i128 = 110;
 
 const MEBIBYTE: i128 = 1 << 20;
 const GIBIBYTE: i128 = 1 << 30;
 
-/// The memory that a model was seen to take.
+/// The measured memory usage of a model.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MemoryUsage {
-    /// The most, in bytes.
+    /// The peak, in bytes.
     pub peak: i64,
-    /// The image that took it. With another one, the peak starts from scratch.
+    /// The image of the measured container. With another image, the peak starts from scratch.
     pub image: String,
-    /// When it was measured first.
+    /// The time of the first measurement.
     pub since: Timestamp,
-    /// When it was measured last, or up to [`REFRESH_INTERVAL`] before that.
+    /// The time of the last measurement, or up to [`REFRESH_INTERVAL`] earlier.
     pub last: Timestamp,
 }
 
 impl MemoryUsage {
-    /// Reads the annotation. What isn't readable counts as absent, and is replaced.
+    /// Parses the annotation. An unreadable one counts as absent, and is replaced.
     pub fn from_annotation(text: &str) -> Option<Self> {
         serde_json::from_str(text).ok().filter(|usage: &Self| usage.peak > 0)
     }
 
-    /// What to write after a measurement; none if what is written will do.
+    /// The usage to write after a measurement; none if the stored one suffices.
     pub fn after(known: Option<&Self>, bytes: i64, image: &str, now: Timestamp) -> Option<Self> {
         let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
         let Some(known) = known.filter(|known| known.image == image) else {
@@ -78,7 +78,7 @@ impl MemoryUsage {
         memory_text(up_to(i128::from(self.peak), MEBIBYTE))
     }
 
-    /// What to change of `spec.memory`, if anything.
+    /// The recommended change of `spec.memory`, if any.
     fn recommendation(&self, declared: &str, bytes: i64) -> Option<String> {
         let (peak, bytes) = (i128::from(self.peak), i128::from(bytes));
         let wanted = (peak * RECOMMENDED_PERCENT + 99) / 100;
@@ -112,7 +112,7 @@ mod tests {
         Timestamp::from_second(1_764_000_000 + minute * 60).unwrap()
     }
 
-    /// A peak that was observed for so many minutes.
+    /// A peak that was observed for this many minutes.
     fn observed(peak: i64, minutes: i64) -> MemoryUsage {
         MemoryUsage { peak, image: "vllm:1".to_owned(), since: at(0), last: at(minutes) }
     }
@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(recommendation(72 * GI, 60, "80Gi"), None);
         let more = "Consider increasing memory from 80Gi to 93Gi (observed peak 84Gi since 2025-11-24T16:00:00Z)";
         assert_eq!(recommendation(84 * GI, 0, "80Gi").as_deref(), Some(more));
-        // Rounded up it would be as much as before.
+        // Rounded up, it would be the current value.
         assert_eq!(recommendation(GI * 107 / 10, 60, "12Gi"), None);
         let small = recommendation(100 << 20, 60, "1Gi").unwrap();
         assert!(small.starts_with("Consider reducing memory from 1Gi to 110Mi (observed peak 100Mi since"), "{small}");

@@ -1,4 +1,4 @@
-//! Putting a kind's questions to the policies: what is asked of all kinds alike.
+//! Asks the policies a kind's questions: the part that all kinds share.
 
 use crate::{
     decide::{
@@ -31,14 +31,14 @@ use std::{
     time::Duration,
 };
 
-/// The reasons for which a kind can't be made.
+/// The reasons why objects of a kind can't be created.
 pub(super) const MISSING_API: &str = "MissingApi";
 pub(super) const MISSING_PERMISSION: &str = "MissingPermission";
 
-/// How long to wait before a plan that a policy failed to make is tried again.
+/// The delay before a plan is tried again after a policy has failed.
 pub(super) const POLICY_FAILURE_RETRY: Duration = Duration::from_secs(15);
 
-/// What pods do: their role, and for a leader or a worker that of their group.
+/// The role of pods, and for a leader or a worker the role of its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PodRole {
     pub(super) role: Role,
@@ -46,32 +46,32 @@ pub(super) struct PodRole {
 }
 
 impl PodRole {
-    /// Whether it follows a leader: nothing reaches it by a Service.
+    /// Whether it is a worker of a leader: no Service selects it.
     pub(super) fn follows(self) -> bool {
         self.role == Role::Worker
     }
 }
 
-/// What pods are to be made from.
+/// The inputs of a pod template.
 #[derive(Debug)]
 pub(super) struct TemplateQuestion {
-    /// Who has a say, the weakest first.
+    /// The layers in order of precedence, the lowest first.
     pub(super) layers: Vec<Part>,
-    /// The names of those that only administrators write.
+    /// The names of the layers that only administrators write.
     pub(super) admin_layers: Vec<String>,
-    /// What the host gives: `metadata` and `spec`.
+    /// The host's frame: `metadata` and `spec`.
     pub(super) frame: Value,
 }
 
-/// What labels and annotations are wanted for.
+/// The target of labels and annotations.
 #[derive(Clone, Copy)]
 pub(super) struct MetadataQuestion<'a> {
     pub(super) key: &'a ObjectKey,
-    /// What the object is part of; none for one of the whole subject.
+    /// The role of the object's component; none for an object of the whole subject.
     pub(super) role: Option<Role>,
-    /// The pods in a place, rather than the object itself.
+    /// The role of the pods, if the target is the object's pods instead of the object.
     pub(super) pods: Option<PodRole>,
-    /// The metadata that pod-templating has given the pods.
+    /// The pods' metadata from pod-templating.
     pub(super) template: Option<&'a Value>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct MetadataQuestion<'a> {
 pub(super) struct Questions<'a> {
     pub(super) snapshot: &'a Snapshot,
     policies: &'a Pinned<'a>,
-    /// What policies are told of the settings.
+    /// The facts from the settings for policies.
     facts: Digested<Vec<Fact>>,
     pub(super) reads: BTreeSet<Read>,
     pub(super) decisions: Vec<Decided>,
@@ -96,12 +96,12 @@ impl<'a> Questions<'a> {
         self.policies
     }
 
-    /// The subject as policies see it.
+    /// The subject for policies.
     pub(super) fn subject(&self, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Digested<Subject> {
         Digested::new(subject_with(self.snapshot, labels, annotations)).unwrap_or_default()
     }
 
-    /// The template of the pods in a place, as `metadata` and `spec`, made of the frame by the layers.
+    /// The pod template, as `metadata` and `spec`: the frame with the changes from the layers.
     pub(super) fn template(
         &mut self,
         subject: &Digested<Subject>,
@@ -125,7 +125,7 @@ impl<'a> Questions<'a> {
         Ok(template)
     }
 
-    /// The metadata of an object, or of its pods. What it is found by is `ours`: nobody else has a say in that.
+    /// The metadata of an object, or of its pods. `ours` are the labels for selectors: policies can't change them.
     pub(super) fn metadata(
         &mut self,
         subject: &Digested<Subject>,
@@ -167,17 +167,17 @@ impl<'a> Questions<'a> {
             placed.iter().map(|placed| (placed.key.clone(), placed.value.clone())).collect()
         };
         let (mut labels, annotations) = (map(labels), map(annotations));
-        // What a policy does to these is undone: selectors must find what they found before.
+        // Overrides policies: the selectors must match the same objects as before.
         labels.extend(ours);
         if about.pods.is_some() {
-            // An upgrade must not restart pods, whatever the policy says.
+            // An upgrade must not restart pods, regardless of policies.
             labels.remove(VERSION);
         }
         self.decisions.push(Decided::Metadata(target, inputs, Arc::clone(&decision)));
         Ok(Metadata { labels, annotations, owner: about.pods.is_none().then(|| self.owner()).flatten() })
     }
 
-    /// What makes objects go with the subject. Offline it has no uid, and nothing can go with it.
+    /// The owner reference, which lets Kubernetes delete objects with the subject. Offline there is no uid, and no owner.
     fn owner(&self) -> Option<Value> {
         let subject = &self.snapshot.subject;
         (!subject.uid.is_empty()).then(|| {
@@ -189,13 +189,13 @@ impl<'a> Questions<'a> {
     }
 }
 
-/// What keeps a policy's failure from going further, as a sentence.
+/// The message for a missing decision, with its consequence.
 pub(super) fn undecided_message(snapshot: &Snapshot, undecided: &Undecided) -> String {
     format!("{}: {}.", snapshot.consequence(), undecided.to_string().trim_end_matches('.'))
 }
 
-/// Why something that a subject needs can't be made, as a reason and a message, unless it can: the cluster doesn't serve its kind, or the host
-/// has no right to it.
+/// Why an object that a subject needs can't be created, as a reason and a message: the cluster doesn't serve its kind, or the host lacks
+/// the permission. None if it can.
 pub(super) fn missing_kind(snapshot: &Snapshot, what: &str, resource: &'static Resource) -> Option<(&'static str, String)> {
     if snapshot.serves(resource) {
         return None;

@@ -1,4 +1,4 @@
-//! How what runs pods fares, whatever kind it was made for.
+//! The health of workloads, for all kinds.
 
 use crate::{
     condition::{Condition, UPDATE_STUCK},
@@ -7,27 +7,27 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// How a Deployment or a LeaderWorkerSet fares.
+/// The health of a Deployment or a LeaderWorkerSet.
 pub(super) struct WorkloadHealth {
     pub(super) condition: Condition,
-    /// Whether all its pods are of the newest template and work.
+    /// Whether all its pods have the latest template and are available.
     pub(super) rolled_out: bool,
-    /// Its replicas that take requests.
+    /// The number of its available replicas.
     pub(super) ready: i64,
     pub(super) failing: Vec<(String, PodFailure)>,
 }
 
-/// When it is available.
+/// When a workload counts as available.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AvailabilityPolicy {
-    /// When it says so itself: with nearly all its replicas.
+    /// If its condition is true: with nearly all replicas.
     AsItSays,
     /// With one replica.
     One,
 }
 
 impl WorkloadHealth {
-    /// As it tells itself, and its pods tell.
+    /// Determines the health from the workload's status and its pods.
     pub(super) fn observe<'p>(
         type_: &'static str,
         live: &OwnedObject,
@@ -72,18 +72,18 @@ impl WorkloadHealth {
         Self { condition, rolled_out, ready: observed.available, failing }
     }
 
-    /// Before it is there: the same is told as soon as it is made and until it works, so that it is written once.
+    /// The health of a workload that doesn't exist yet: the same condition as for a new one, so that it is written only once.
     pub(super) fn being_created(type_: &'static str, resource: &Resource, name: &str) -> Self {
         Self::absent(Condition::unknown(type_, "Progressing", unavailable(&format!("{} {name}", resource.display_name()))))
     }
 
-    /// There is nothing that could fare.
+    /// No workload exists.
     pub(super) fn absent(condition: Condition) -> Self {
         Self { condition, rolled_out: false, ready: 0, failing: Vec::new() }
     }
 }
 
-/// That former pods serve and a new one doesn't.
+/// The message if previous pods serve and a new one fails.
 fn stuck(workload: &str, pod: &str, failure: &PodFailure) -> String {
     let since = failure.pod_created.as_ref().map(|created| format!(", created at {created},")).unwrap_or_default();
     let fails = if failure.started { "fails" } else { "has no node" };
@@ -141,7 +141,7 @@ mod tests {
         let expected =
             "The Deployment serves is available, but its update is stuck: the pod new, created at 2026-01-01T00:00:00Z, fails. It ended.";
         assert_eq!(stuck.message, expected);
-        // One of several that crashes once in a while holds no update up.
+        // A replica that crashes once in a while doesn't block the update.
         assert_eq!(told(1, 1).reason, "Available");
     }
 

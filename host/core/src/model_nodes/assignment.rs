@@ -1,4 +1,4 @@
-//! Which models a node is to hold, in which order, and where: what an agent works from.
+//! Determines which models a node must hold, in which order, and where: the input of an agent.
 
 use super::{copies::Copies, names::config_map_key, selection};
 use k8s_openapi::jiff::Timestamp;
@@ -7,50 +7,50 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The annotation of a model that says which of several is downloaded first: a number; the larger goes first.
+/// The annotation of a model with its download priority: a number; higher ones are downloaded first.
 pub const DOWNLOAD_PRIORITY: &str = "pointsman.dev/download-priority";
 
-/// The annotation by which nothing is read from a model's files, as OME's agent has it.
+/// The annotation of a model whose files aren't parsed, with the same key as for OME's agent.
 pub const SKIP_CONFIG_PARSING: &str = "ome.oracle.com/skip-config-parsing";
 
-/// The label by which a model's files stay when it is deleted, as OME's agent has it.
+/// The label of a model whose files stay when it is deleted, with the same key as for OME's agent.
 pub const RESERVE_ARTIFACT: &str = "models.ome/reserve-model-artifact";
 
-/// The annotation of a model whose every new value has its files downloaded again, from a branch that has moved on for example.
+/// The annotation of a model that triggers another download with each new value, for example after a branch has changed.
 pub const DOWNLOAD_AGAIN: &str = "pointsman.dev/download-again";
 
-/// How long a path may be.
+/// The maximum length of a path.
 const MAX_PATH: usize = 1024;
 
-/// A model, as far as agents are concerned.
+/// The fields of a model that agents need.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelObject {
-    /// Its namespace; empty for one of the whole cluster.
+    /// Its namespace; empty for a cluster-scoped model.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// It, and no later one of the same name.
+    /// Its uid, which distinguishes it from later models with the same name.
     pub uid: String,
-    /// When it was created.
+    /// The time of its creation.
     pub created: Option<Timestamp>,
-    /// Where its files come from, and where they go.
+    /// The source and the destination of its files.
     pub storage: StorageSpec,
-    /// How soon it is downloaded.
+    /// Its download priority.
     pub priority: i64,
-    /// Whether nothing is read from its files.
+    /// Whether its files aren't parsed.
     pub skips_parsing: bool,
     /// Whether its files stay when it is deleted.
     pub keeps_files: bool,
     /// The value of [`DOWNLOAD_AGAIN`].
     pub refresh: Option<String>,
-    /// How many of the nodes that its storage selects hold it; none if all of them do.
+    /// The number of copies on the selected nodes; none if all of them hold it.
     pub copies: Option<Copies>,
     /// Whether it is being deleted.
     pub is_deleting: bool,
 }
 
 impl ModelObject {
-    /// Reads a BaseModel or a ClusterBaseModel.
+    /// Parses a BaseModel or a ClusterBaseModel.
     pub fn from_object(object: &Value) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Object {
@@ -90,7 +90,7 @@ impl ModelObject {
         })
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn display_name(&self) -> String {
         if self.namespace.is_empty() {
             format!("ClusterBaseModel {}", self.name)
@@ -99,7 +99,7 @@ impl ModelObject {
         }
     }
 
-    /// Whether a node is to hold it.
+    /// Whether a node must hold it.
     pub fn selects(&self, node: &str, labels: &BTreeMap<String, String>) -> bool {
         self.copies.as_ref().is_none_or(|copies| copies.nodes.contains(node)) && selection::selects(&self.storage, node, labels)
     }
@@ -109,7 +109,7 @@ impl ModelObject {
         self.storage.storage_uri.split_once("://").map_or("", |(scheme, _)| scheme)
     }
 
-    /// Whether two models may share a folder: they are the same tenant's, and want the same files.
+    /// Whether two models may share a directory: they have the same owner and the same files.
     fn may_share(&self, other: &Self) -> bool {
         let [own, others] =
             [self, other].map(|model| (&model.namespace, &model.storage.storage_uri, &model.storage.key, &model.storage.parameters));
@@ -117,31 +117,31 @@ impl ModelObject {
     }
 }
 
-/// What a node is to have of one model.
+/// A model's assignment to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assignment {
     /// Its key in the ConfigMap.
     pub key: String,
     /// The model.
     pub model: ModelObject,
-    /// What to do for it.
+    /// The task for it.
     pub task: Task,
 }
 
-/// What to do for a model on a node.
+/// The task for a model on a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
-    /// Put its files into this folder.
+    /// Download its files into this directory.
     Download(String),
-    /// Look whether this folder is there: somebody else puts the files into it.
+    /// Check that this directory exists: another party puts the files there.
     Find(String),
-    /// Nothing: whoever serves it brings it along.
+    /// Nothing: its server brings the files.
     Nothing,
-    /// Nothing, because of what a sentence says.
+    /// Nothing, for this reason.
     Refuse(String),
 }
 
-/// The models that a node is to hold, the first to be downloaded first. `root` is the folder below which the agent may write.
+/// The models that a node must hold, in the order of their downloads. `root` is the directory in which the agent may write.
 pub fn assign<'m>(
     models: impl IntoIterator<Item = &'m ModelObject>,
     node: &str,
@@ -151,7 +151,7 @@ pub fn assign<'m>(
     // pvc:// isn't on nodes.
     let wanted = |model: &&ModelObject| !model.is_deleting && model.scheme() != "pvc" && model.selects(node, labels);
     let mut models: Vec<&ModelObject> = models.into_iter().filter(wanted).collect();
-    // Who was there first keeps a folder that another names too.
+    // If two models name the same directory, the older one owns it.
     models.sort_by_key(|model| (!model.namespace.is_empty(), model.created, &model.namespace, &model.name));
     let mut folders: BTreeMap<String, &ModelObject> = BTreeMap::new();
     let mut assignments = Vec::with_capacity(models.len());
@@ -172,7 +172,8 @@ pub fn assign<'m>(
         }
         assignments.push(Assignment { key: config_map_key(&model.namespace, &model.name), model: (*model).clone(), task });
     }
-    // Whose model finds a folder by its path reads it: what others have downloaded is theirs, unless an administrator says otherwise.
+    // A model that refers to a directory by its path could read the files of another model: only the owner's namespace and administrators
+    // may do that.
     for Assignment { model, task, .. } in &mut assignments {
         let Task::Find(folder) = task else { continue };
         if let Some((taken, owner)) =
@@ -189,7 +190,7 @@ pub fn assign<'m>(
     assignments
 }
 
-/// The folder, of those that are taken, that is this one, contains it, or is within it.
+/// The owned directory that equals this one, contains it, or is within it.
 fn overlapping<'f, 'm>(folders: &'f BTreeMap<String, &'m ModelObject>, folder: &str) -> Option<(&'f str, &'m ModelObject)> {
     let mut ancestors = folder.match_indices('/').skip(1).map(|(at, _)| &folder[..at]).chain([folder]);
     let above = ancestors.find_map(|above| folders.get_key_value(above));
@@ -229,7 +230,7 @@ fn task(model: &ModelObject, root: &str) -> Task {
     }
 }
 
-/// An absolute path without detours, without a slash at its end.
+/// An absolute path without `.` or `..` parts and without a trailing slash.
 fn absolute(path: &str) -> Result<String, &'static str> {
     let trimmed = path.trim_end_matches('/');
     if path.len() > MAX_PATH {
@@ -327,10 +328,10 @@ mod tests {
             };
             tasks(models).into_iter().filter_map(refused).collect()
         };
-        // The same files of the same tenant are fetched once.
+        // The same files for the same tenant are downloaded once.
         assert_eq!(refused(&[at("ml", "a", "/raid/models/x"), at("ml", "b", "/raid/models/x")]), [""; 0]);
         assert_eq!(refused(&[at("ml", "a", "/raid/models/x"), at("ml", "b", "/raid/models/xy")]), [""; 0]);
-        // What another has fetched is his alone, whoever comes first in the alphabet.
+        // A downloaded directory belongs to its owner, regardless of alphabetical order.
         let theirs = ["chat.basemodel.a: spec.storage.path /raid/models/x overlaps with that of the ClusterBaseModel z: set another path"];
         assert_eq!(refused(&[at("chat", "a", "/raid/models/x"), at("", "z", "/raid/models/x")]), theirs);
         let mut younger = at("chat", "a", "/raid/models/x/y/z");

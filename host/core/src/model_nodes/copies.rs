@@ -1,4 +1,4 @@
-//! Models that only some of the nodes hold which their storage selects: how many, which ones were chosen, and which ones may be.
+//! Models that only some of the selected nodes hold: the number of copies, the chosen nodes, and the candidates.
 
 use super::{report::NodeState, reports::ModelReports, selection, summary::ModelNode};
 use crate::condition::{Condition, READY};
@@ -10,42 +10,42 @@ use std::{
     fmt::Write,
 };
 
-/// The annotation of a model with the number of nodes that hold it.
+/// The annotation of a model with its number of copies.
 pub const COPIES: &str = "pointsman.dev/copies";
 
-/// The annotation with the names of the nodes that were chosen for that.
+/// The annotation with the names of the chosen nodes.
 pub const COPY_NODES: &str = "pointsman.dev/copy-nodes";
 
-/// The most copies that a model may have.
+/// The maximum number of copies of a model.
 pub const MAX_COPIES: usize = 64;
 
-/// The reason of a model for which no node is chosen yet.
+/// The reason of a model without chosen nodes.
 pub const NOT_CHOSEN: &str = "NodesNotChosen";
 
-/// How many nodes are to hold a model, and which ones were chosen.
+/// The number of copies of a model, and the chosen nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Copies {
-    /// How many; of what is no such number, the text.
+    /// The number; if it is invalid, the text.
     pub count: Result<usize, String>,
-    /// The nodes that were chosen, or that people have written.
+    /// The nodes that were chosen, automatically or by users.
     pub nodes: BTreeSet<String>,
-    /// The model's labels, by which plugins select whom they are asked about.
+    /// The model's labels, by which plugins select subjects.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What becomes of the copies that a model has.
+/// The state of a model's copies.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Kept {
-    /// The nodes that stay.
+    /// The nodes that remain chosen.
     pub nodes: BTreeSet<String>,
-    /// Those that may be chosen.
+    /// The nodes that may be chosen.
     pub candidates: Vec<String>,
-    /// How many copies are without a node.
+    /// The number of copies without a node.
     pub missing: usize,
 }
 
 impl Copies {
-    /// Reads what a model says, if it says how many nodes hold it.
+    /// Parses a model's metadata; none if it has no number of copies.
     pub fn from_metadata(annotations: &BTreeMap<String, String>, labels: &BTreeMap<String, String>) -> Option<Self> {
         let text = annotations.get(COPIES)?;
         let count = text.trim().parse().ok().filter(|count| (1..=MAX_COPIES).contains(count));
@@ -54,13 +54,14 @@ impl Copies {
         Some(Self { count: count.ok_or_else(|| printable_line(text)), nodes: nodes.map(str::to_owned).collect(), labels: labels.clone() })
     }
 
-    /// What stays of what was chosen: the nodes that exist and are selected. If they are too many, those that hold the model, then by name.
+    /// The chosen nodes that still exist and are selected. If there are too many, those that hold the model take precedence, then the order
+    /// of names.
     pub fn keep(&self, storage: &StorageSpec, nodes: &BTreeMap<String, ModelNode>, reports: &ModelReports) -> Kept {
         let state = |node: &str| reports.get(node).map(|report| report.state);
         let selected = nodes.iter().filter(|(name, node)| selection::selects(storage, name, &node.labels));
         let (mut kept, others): (Vec<(&str, &ModelNode)>, Vec<_>) =
             selected.map(|(name, node)| (&**name, node)).partition(|(name, _)| self.nodes.contains(*name));
-        // What can't be read changes nothing.
+        // An invalid number changes nothing.
         let count = self.count.as_ref().map_or(kept.len(), |count| *count);
         kept.sort_by_key(|(name, _)| Reverse(state(name) == Some(NodeState::Ready)));
         kept.truncate(count);
@@ -72,7 +73,7 @@ impl Copies {
         }
     }
 
-    /// Why no node is to hold the model, although its storage selects some.
+    /// Why no node holds the model although its storage selects some.
     pub(super) fn problem(&self, storage: &StorageSpec, nodes: &BTreeMap<String, ModelNode>) -> Option<Condition> {
         let selected = || nodes.iter().filter(|(name, node)| selection::selects(storage, name, &node.labels));
         let (count, down) = (selected().count(), selected().filter(|(_, node)| !node.is_ready).count());
@@ -93,7 +94,7 @@ impl Copies {
     }
 }
 
-/// The names, as the annotation has them.
+/// The nodes as the annotation's value.
 pub fn text(nodes: &BTreeSet<String>) -> String {
     nodes.iter().map(String::as_str).collect::<Vec<_>>().join(",")
 }

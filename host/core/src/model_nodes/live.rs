@@ -1,4 +1,5 @@
-//! A model as it stands in the cluster, and what to write so that it says what its nodes have: never over what somebody else has written.
+//! A model in the cluster, and the fields to write so that it reports the state of its nodes: values of other writers are never
+//! overwritten.
 
 use super::{
     assignment::ModelObject,
@@ -16,10 +17,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The field manager of models' statuses.
 pub const STATUS_MANAGER: &str = "pointsman/model-status";
 
-/// The field manager of what is filled in from the files.
+/// The field manager of the spec fields that are filled in from the files.
 pub const FACTS_MANAGER: &str = "pointsman/model-facts";
 
-/// The fields of a model's spec that its files answer.
+/// The fields of a model's spec that are filled in from its files.
 const FACTS: [&str; 8] = [
     "modelType",
     "modelArchitecture",
@@ -31,31 +32,31 @@ const FACTS: [&str; 8] = [
     "maxTokens",
 ];
 
-/// A model as it stands in the cluster.
+/// A model in the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LiveModel {
-    /// What agents read of it as well.
+    /// The part that agents read too.
     pub object: ModelObject,
-    /// Counts the changes of its spec.
+    /// The number of changes of its spec.
     pub generation: i64,
-    /// Its version.
+    /// Its resource version.
     pub resource_version: String,
     /// Its status.
     pub status: ModelStatusSpec,
     /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// Whether somebody else has written its state.
+    /// Whether another field manager has written its state.
     pub has_foreign_state: bool,
-    /// Whether something of its status is ours.
+    /// Whether we own fields of its status.
     pub has_own_status: bool,
-    /// Of the fields that files answer, those that we have filled in.
+    /// The fields that we have filled in from the files.
     pub filled_in: BTreeMap<&'static str, Value>,
-    /// Those that somebody else has set.
+    /// The fields from the files that another field manager has set.
     pub set_by_others: BTreeSet<&'static str>,
 }
 
 impl LiveModel {
-    /// Reads a BaseModel or a ClusterBaseModel.
+    /// Parses a BaseModel or a ClusterBaseModel.
     pub fn from_object(object: &Value) -> serde_json::Result<Self> {
         #[derive(Deserialize)]
         struct Object {
@@ -105,13 +106,13 @@ impl LiveModel {
         })
     }
 
-    /// The finalizer of models of its kind, as OME's controller has it: one that it has left is removed as well.
+    /// The finalizer for models of its kind, with the same name as OME's controller's, so that one that OME has left is removed too.
     pub fn finalizer(&self) -> &'static str {
         if self.object.namespace.is_empty() { "clusterbasemodels.ome.io/finalizer" } else { "basemodels.ome.io/finalizer" }
     }
 
-    /// What we write into its status, if it isn't that already. A state that somebody else has written stays until an agent reports on the model:
-    /// where no agent runs, people set by hand which models are there. What we have written before that is withdrawn.
+    /// The status to write, if it differs from the current one. A state from another writer stays until an agent reports on the model,
+    /// because users without agents set the states of models manually. Our earlier fields are then removed.
     pub fn status_to_write(&self, summary: &Summary, is_reported: bool, now: Timestamp) -> Option<Value> {
         if self.object.is_deleting {
             return None;
@@ -138,7 +139,8 @@ impl LiveModel {
         (!is_same).then_some(status)
     }
 
-    /// What its spec is to have filled in, if that isn't so already: all fields that we own, since an apply that leaves one out removes it.
+    /// The spec fields to fill in, if they differ from the current ones: always all fields that we own, because an apply removes omitted
+    /// ones.
     pub fn facts_to_write(&self, summary: &Summary) -> Option<Value> {
         if self.object.is_deleting || self.object.skips_parsing {
             return None;
@@ -158,7 +160,8 @@ impl LiveModel {
         (!is_same).then(|| json!(wanted))
     }
 
-    /// What its finalizers are to be, if they aren't that already: it stays until the agents of living nodes have deleted its files.
+    /// The finalizers to write, if they differ from the current ones: the finalizer stays until the agents of existing nodes have deleted
+    /// the model's files.
     pub fn finalizers_to_write(&self, reports: &ModelReports, nodes: &BTreeMap<String, ModelNode>) -> Option<Vec<String>> {
         let finalizer = self.finalizer();
         let has = self.finalizers.iter().any(|known| known == finalizer);
@@ -171,7 +174,7 @@ impl LiveModel {
     }
 }
 
-/// Whether somebody else has written the state in an object's status, and whether anything of its status is the manager's.
+/// Whether another field manager has written the state in an object's status, and whether this manager owns any of its status.
 pub(crate) fn status_writers(object: &Value, manager: &str) -> (bool, bool) {
     let managed = || object["metadata"]["managedFields"].as_array().into_iter().flatten();
     let is_foreign = |entry: &Value| entry["manager"] != manager && entry["fieldsV1"]["f:status"].get("f:state").is_some();
@@ -274,7 +277,7 @@ mod tests {
             "spec": {"modelFormat": {"name": "safetensors"}, "modelType": "mine"},
         }));
         let facts = model.facts_to_write(&world.summary(&model)).unwrap();
-        // A version is part of what was set; and what nobody is known to have set isn't ours.
+        // The file format's version was set together with the name, and fields without a known owner aren't ours.
         assert_eq!(facts, json!({"maxTokens": 131_072, "modelArchitecture": "LlamaForCausalLM", "modelParameterSize": "8.03B"}));
         let mut spec = facts.clone();
         spec["modelFormat"] = json!({"name": "safetensors"});
@@ -298,7 +301,7 @@ mod tests {
         assert_eq!(same.facts_to_write(&world.summary(&same)), None);
         let newer = World::reporting(&json!({"status": "Ready", "config": {"modelType": "llama"}}));
         assert_eq!(same.facts_to_write(&newer.summary(&same)).unwrap(), json!({"modelType": "llama"}));
-        // Both own it, with one value: it is the other's to change.
+        // Both own the field with the same value: the other owner decides on changes.
         let shared = model(&[managed("kubectl", "spec", &["quantization"])]);
         assert_eq!(shared.facts_to_write(&world.summary(&shared)), None);
         assert!(shared.set_by_others.contains("quantization"));

@@ -1,5 +1,5 @@
-//! Which nodes get a model's files, which hold them, as the agents on the nodes report, what a Job reads of a model on a claim, and what follows
-//! for the model: pure functions of the model, the nodes, the agents' ConfigMaps and the Jobs.
+//! Model files on nodes: which nodes get them, which hold them according to the agents, what a Job reads of a model on a claim, and the
+//! resulting state of the model. Pure functions of the model, the nodes, the agents' ConfigMaps and the Jobs.
 
 pub mod assignment;
 pub mod copies;

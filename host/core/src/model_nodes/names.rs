@@ -1,24 +1,24 @@
-//! The names by which agents, pods and controllers know a model on a node: to the letter as OME's agent has them, so that its tools read ours
-//! and the other way round.
+//! The names by which agents, pods and controllers identify a model on a node: identical to those of OME's agent, so that the tools of both
+//! are compatible.
 
 use pointsman_sandbox::digest::Digest;
 
-/// The prefix of the label of nodes.
+/// The prefix of the nodes' labels.
 const LABEL_PREFIX: &str = "models.ome.io/";
 
-/// How many characters the name of the label may have.
+/// The maximum length of the label's name.
 const MAX_LABEL: usize = 49;
 
-/// How many characters a key of a ConfigMap may have.
+/// The maximum length of a key in a ConfigMap.
 const MAX_KEY: usize = 253;
 
-/// The fewest that are left of a namespace.
+/// The minimum length of a shortened namespace.
 const MIN_NAMESPACE: usize = 8;
 
-/// How many digits of the SHA-256 stand for what is left out.
+/// The number of SHA-256 digits that replace the omitted part.
 const DIGITS: usize = 8;
 
-/// The label of the nodes that hold a model. The namespace of a ClusterBaseModel is empty.
+/// The label of the nodes that hold a model. A ClusterBaseModel has an empty namespace.
 pub fn node_label(namespace: &str, name: &str) -> String {
     format!("{LABEL_PREFIX}{}", within(namespace, name, MAX_LABEL))
 }
@@ -48,14 +48,14 @@ fn within(namespace: &str, name: &str, most: usize) -> String {
     format!("{}{OWN}{}", shortened(namespace, of_namespace), shortened(name, room - of_namespace))
 }
 
-/// A name of so many characters at the most: the first digits of its SHA-256, and its end.
+/// A name with a maximum length: the first digits of its SHA-256, and its end.
 fn shortened(name: &str, most: usize) -> String {
     if name.len() <= most {
         return name.to_owned();
     }
     let hash = &Digest::hash(name.as_bytes()).hex()[..DIGITS];
     match most.checked_sub(DIGITS + 1).filter(|rest| *rest > 0) {
-        // Names are ASCII, so any place is a character's.
+        // Names are ASCII, so any index is a character boundary.
         Some(rest) => format!("{hash}-{}", name.get(name.len() - rest..).unwrap_or_default()),
         None => hash[..most.min(DIGITS)].to_owned(),
     }
@@ -69,7 +69,7 @@ mod tests {
     fn short_names_stand_in_the_label_and_long_ones_as_their_hash_and_end() {
         assert_eq!(node_label("", "llama"), "models.ome.io/clusterbasemodel.llama");
         assert_eq!(node_label("chat", "llama"), "models.ome.io/chat.basemodel.llama");
-        // SHA-256 of the whole name begins with these digits.
+        // The first digits of the SHA-256 of the whole name.
         let long = node_label("", "llama-4-maverick-17b-128e-instruct-fp8");
         assert_eq!(long, "models.ome.io/clusterbasemodel.321a5921-k-17b-128e-instruct-fp8");
         for (namespace, name) in

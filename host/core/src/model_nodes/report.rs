@@ -1,5 +1,5 @@
-//! What an agent reports of the models on its node: a ConfigMap with the node's name, and a key for each model. The JSON is that of OME's
-//! agent; `message` is ours.
+//! An agent's report on the models of its node: a ConfigMap with the node's name, and one key per model. The JSON is that of OME's agent;
+//! `message` is ours.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
@@ -10,32 +10,32 @@ pub const CONFIG_MAP: &str = "models.ome/basemodel-status";
 /// The annotation of such a ConfigMap with the node's name.
 pub const NODE_NAME: &str = "models.ome.io/node-name";
 
-/// The annotation of such a ConfigMap with who writes it.
+/// The annotation of such a ConfigMap with its writer.
 pub const MANAGED_BY: &str = "models.ome.io/managed-by";
 
 /// The value of [`MANAGED_BY`].
 pub const AGENT: &str = "model-agent";
 
-/// How long a message may be that is read.
+/// The maximum length of a message that is read.
 const MAX_MESSAGE: usize = 1024;
 
-/// What has become of a model on a node. The label of the node has the same word.
+/// The state of a model on a node. The node's label has the same value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeState {
-    /// Its files are there, whole and checked.
+    /// Its files are complete and verified.
     Ready,
-    /// They could not be brought.
+    /// The download failed.
     Failed,
     /// They were deleted.
     Deleted,
-    /// They are on their way; and so is what a later agent calls by another word.
+    /// They are being downloaded. Unknown states of later agents count as this one.
     #[default]
     #[serde(other)]
     Updating,
 }
 
 impl NodeState {
-    /// As the label and the ConfigMap have it.
+    /// The value in the label and the ConfigMap.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ready => "Ready",
@@ -46,35 +46,35 @@ impl NodeState {
     }
 }
 
-/// How far a download is.
+/// The progress of a download.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DownloadProgress {
-    /// What is being done.
+    /// The current phase.
     pub phase: String,
-    /// The bytes of all files.
+    /// The total size of all files, in bytes.
     pub total_bytes: u64,
-    /// Those that are there.
+    /// The number of bytes that are downloaded.
     pub completed_bytes: u64,
-    /// How many files there are.
+    /// The total number of files.
     pub total_files: u64,
-    /// How many of them are there.
+    /// The number of files that are downloaded.
     pub completed_files: u64,
-    /// How fast it is at the moment.
+    /// The current speed.
     pub speed_bytes_per_sec: f64,
-    /// When this was so, as RFC 3339.
+    /// The time of this progress, as RFC 3339.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_updated: Option<String>,
 }
 
 impl DownloadProgress {
-    /// How much of it is done, from 0 to 100; none of what has no size yet.
+    /// The completed share, from 0 to 100; none if the size is unknown.
     pub fn percent(&self) -> Option<u64> {
         let percent = u128::from(self.completed_bytes.min(self.total_bytes)) * 100 / u128::from(self.total_bytes).max(1);
         (self.total_bytes > 0).then_some(u64::try_from(percent).unwrap_or(100))
     }
 
-    /// How many seconds it still takes at the present speed.
+    /// The remaining seconds at the current speed.
     pub fn seconds_left(&self) -> Option<u64> {
         let left = self.total_bytes.saturating_sub(self.completed_bytes);
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a float's cast saturates")]
@@ -82,27 +82,27 @@ impl DownloadProgress {
     }
 }
 
-/// What an agent reports of one model.
+/// An agent's report on one model.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ModelReport {
     /// The model's name.
     pub name: String,
-    /// What has become of it.
+    /// Its state.
     pub status: NodeState,
-    /// What its files say of it: fields of a BaseModel's spec.
+    /// The facts in its files: fields of a BaseModel's spec.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub config: Option<Box<RawValue>>,
-    /// How far the download is.
+    /// The progress of its download.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<DownloadProgress>,
-    /// Why it has failed or waits: a sentence.
+    /// Why it has failed or waits: a message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
 impl ModelReport {
-    /// Reads one. What can't be read counts as one that has failed, and says so.
+    /// Parses a report. An unreadable one counts as failed, with a message.
     pub fn parse(text: &str) -> Self {
         let mut report = serde_json::from_str(text).unwrap_or_else(|error| Self {
             status: NodeState::Failed,
@@ -118,7 +118,7 @@ impl ModelReport {
         report
     }
 
-    /// What the files say, as far as it is an object.
+    /// The facts in the files, if they are a JSON object.
     pub fn facts(&self) -> Option<Value> {
         self.config.as_ref().and_then(|config| serde_json::from_str(config.get()).ok()).filter(Value::is_object)
     }

@@ -1,5 +1,4 @@
-//! What all agents report, by model: after a change of one node's ConfigMap, only the models are summed up again of which it reports something
-//! else.
+//! The reports of all agents, by model: after a change of a node's ConfigMap, only the models with a different report are summarized again.
 
 use super::report::{DownloadProgress, ModelReport, NodeState};
 use pointsman_sandbox::digest::Digest;
@@ -8,16 +7,16 @@ use std::{
     sync::Arc,
 };
 
-/// What is kept of one report.
+/// The stored part of a report.
 #[derive(Clone, Debug)]
 pub struct NodeReport {
-    /// What has become of the model there.
+    /// The state of the model on the node.
     pub state: NodeState,
-    /// How far the download is.
+    /// The progress of the download.
     pub progress: Option<DownloadProgress>,
     /// Why it has failed or waits.
     pub message: Option<String>,
-    /// What the files say, as JSON. Nodes with the same files share it.
+    /// The facts in the files, as JSON. Nodes with the same files share it.
     pub facts: Option<Arc<str>>,
 }
 
@@ -27,13 +26,13 @@ pub type ModelReports = BTreeMap<Arc<str>, NodeReport>;
 /// All reports.
 #[derive(Debug, Default)]
 pub struct Reports {
-    /// Of each node, the keys of its ConfigMap, with the digest of what each contains.
+    /// For each node, the keys of its ConfigMap with the digests of their values.
     nodes: HashMap<Arc<str>, HashMap<String, Digest>>,
     models: HashMap<String, ModelReports>,
 }
 
 impl Reports {
-    /// Takes a node's ConfigMap. Returns the keys of the models whose report has changed.
+    /// Replaces a node's ConfigMap. Returns the keys of the models whose reports have changed.
     pub fn set(&mut self, node: &str, data: &BTreeMap<String, String>) -> BTreeSet<String> {
         let (node, known) = self.nodes.remove_entry(node).unwrap_or_else(|| (node.into(), HashMap::new()));
         let mut changed: BTreeSet<String> = known.keys().filter(|key| !data.contains_key(*key)).cloned().collect();
@@ -53,7 +52,7 @@ impl Reports {
         changed
     }
 
-    /// Takes it that a node's ConfigMap is gone. Returns the keys of the models on which it had reported.
+    /// Removes a node's ConfigMap. Returns the keys of the models on which it had reported.
     pub fn remove(&mut self, node: &str) -> BTreeSet<String> {
         let known = self.nodes.remove(node).unwrap_or_default();
         for key in known.keys() {
@@ -62,12 +61,12 @@ impl Reports {
         known.into_keys().collect()
     }
 
-    /// The nodes that report.
+    /// The nodes with a report.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.nodes.keys().map(|node| &**node)
     }
 
-    /// Whether the agent of a node reports anything.
+    /// Whether a node has an agent's ConfigMap.
     pub fn has_agent(&self, node: &str) -> bool {
         self.nodes.contains_key(node)
     }
@@ -126,7 +125,7 @@ mod tests {
         assert_eq!(changed(reports.remove("b")), ["x"]);
         assert_eq!(changed(reports.remove("b")), [""; 0]);
         assert!(reports.has_agent("a") && !reports.has_agent("b"));
-        // An agent without models reports too.
+        // An agent without models also has a ConfigMap.
         reports.set("b", &data(&[]));
         assert!(reports.has_agent("b") && reports.nodes().count() == 2);
     }
@@ -142,7 +141,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever came before, the reports are those of the newest ConfigMaps.
+        /// After any sequence of changes, the reports equal those of the latest ConfigMaps.
         #[test]
         fn reports_kept_equal_reports_from_scratch(changes in prop::collection::vec((0_u8..4, prop::option::of(prop::collection::btree_map(0_u8..5, 0_u8..3, 0..5))), 1..40)) {
             let states = ["Ready", "Updating", "Failed"];

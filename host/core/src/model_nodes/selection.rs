@@ -1,4 +1,5 @@
-//! The nodes that a model's storage selects: `nodeSelector`, and what `nodeAffinity` requires, as Kubernetes defines them for pods.
+//! The nodes that a model's storage selects: by `nodeSelector` and the required `nodeAffinity`, with the semantics that Kubernetes defines
+//! for pods.
 
 use k8s_openapi::api::core::v1::{NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm};
 use pointsman_crds::ome::storage::StorageSpec;
@@ -11,7 +12,7 @@ pub fn selects(storage: &StorageSpec, name: &str, labels: &BTreeMap<String, Stri
 }
 
 fn requires(affinity: &NodeAffinity, name: &str, labels: &BTreeMap<String, String>) -> bool {
-    // What is only preferred decides nothing here: a node either gets the files or doesn't.
+    // Preferences have no meaning here: a node either gets the files or it doesn't.
     let Some(required) = &affinity.required_during_scheduling_ignored_during_execution else { return true };
     required.node_selector_terms.iter().any(|term| fits(term, name, labels))
 }
@@ -90,7 +91,7 @@ mod tests {
             selected(required(json!([{"matchExpressions": [{"key": "gpu", "operator": operator, "values": values}]}])))
         };
         assert_eq!(by("In", &["l4", "t4"]), ["l4"]);
-        // A node without the label is none of these values.
+        // A node without the label has none of these values.
         assert_eq!(by("NotIn", &["l4"]), ["h100", "cpu"]);
         assert_eq!(by("Exists", &[]), ["l4", "h100"]);
         assert_eq!(by("DoesNotExist", &[]), ["cpu"]);

@@ -1,4 +1,4 @@
-//! The runtime of a service: named and checked, or chosen, and then kept.
+//! The runtime of a service: a named one is checked; otherwise one is chosen and then retained.
 
 use super::{PlanBuilder, PlanError, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, component::ComponentKind};
 use crate::{
@@ -22,10 +22,10 @@ use pointsman_sandbox::{
 use serde_json::{Value, json};
 use std::{borrow::Cow, sync::Arc};
 
-/// The annotation that asks for a new choice, by a value that it didn't have at the last one.
+/// The annotation that requests a new choice by a new value.
 pub(super) const CHOOSE_RUNTIME: &str = "pointsman.dev/choose-runtime";
 
-/// How many runtimes a message lists.
+/// The maximum number of runtimes in a message.
 const MAX_RUNTIMES_LISTED: usize = 5;
 
 impl PlanBuilder<'_> {
@@ -48,7 +48,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// One that the service names needs no autoSelect, but must suit the model.
+    /// A named runtime doesn't need autoSelect, but must suit the model.
     fn named_runtime(&mut self, reference: &ServingRuntimeRef, model: Option<&Arc<ModelView>>) -> Result<Arc<RuntimeView>, Box<PlanError>> {
         let (name, namespace) = (&reference.name, self.service.namespace.clone());
         let own = ObjectKey { resource: &SERVING_RUNTIME, namespace: namespace.clone(), name: name.clone() };
@@ -95,7 +95,7 @@ impl PlanBuilder<'_> {
         Ok(runtime)
     }
 
-    /// One that was chosen stays until another is asked for, or the service's spec changes.
+    /// A chosen runtime stays until another choice is requested or the service's spec changes.
     fn chosen(&mut self, model: &Arc<ModelView>) -> Result<Arc<RuntimeView>, Box<PlanError>> {
         let namespace = self.service.namespace.clone();
         self.asking.reads.extend([Read::Candidates(String::new()), Read::Candidates(namespace.clone())]);
@@ -131,11 +131,11 @@ impl PlanBuilder<'_> {
         let resource = if chosen.namespace.is_empty() { &CLUSTER_SERVING_RUNTIME } else { &SERVING_RUNTIME };
         self.asking.reads.insert(Read::Object(ObjectKey { resource, namespace: chosen.namespace.clone(), name: chosen.name.clone() }));
         let runtime = self.snapshot.runtimes.all.get(&chosen.namespace, &chosen.name).cloned();
-        // Candidates and runtimes are of one snapshot, so it is there.
+        // Cannot fail: candidates and runtimes are from the same snapshot.
         runtime.ok_or_else(|| PlanError::new(RUNTIME_SELECTED, "RuntimeNotFound", "The runtime no longer exists.", "RuntimeNotRecognized"))
     }
 
-    /// The choice that the engine was made with, for a status that has no place for it, or was lost.
+    /// The choice in the engine's annotation, if the status lost it or its CRD lacks the field.
     fn choice_on_workload(&self) -> Option<Value> {
         let written = ComponentKind::Engine.workloads(self.snapshot).last()?.observed.runtime.as_ref()?;
         let (rest, request) = written.split_once('#').map_or((written.as_str(), None), |(rest, request)| (rest, Some(request)));
@@ -151,13 +151,13 @@ impl PlanBuilder<'_> {
         Some(choice)
     }
 
-    /// Whether nothing asks for another choice than the former one.
+    /// Whether no new choice is requested.
     fn is_choice_current(&self, former: &Value, request: Option<&str>) -> bool {
         former["chosenAtGeneration"].as_i64() == self.snapshot.subject.generation && former["chosenOnRequest"].as_str() == request
     }
 
-    /// The place of the runtime that was chosen before. What runs with one that no longer suits stays as it is; where nothing runs,
-    /// another can be chosen.
+    /// The index of the previously chosen runtime. If it no longer suits, existing objects stay unchanged; without objects, another runtime
+    /// can be chosen.
     fn kept(&self, former: &Value, candidates: &[Candidate], selection: &Selection) -> Result<Option<usize>, Box<PlanError>> {
         let same = |candidate: &Candidate| former["name"] == candidate.name && former["kind"] == candidate.kind;
         let place = candidates.iter().position(same);
@@ -195,11 +195,11 @@ impl PlanBuilder<'_> {
     fn record_choice(&mut self, candidates: &[Candidate], selection: &Selection, place: usize) {
         let name = |place: usize| format!("{} {}", candidates[place].kind, candidates[place].name);
         let score = |place: usize| match &selection.judged[place] {
-            // Three places tell any two scores apart that people mean to be different.
+            // Three decimals are enough to tell apart scores that are meant to differ.
             Judged::Eligible(eligible) => (eligible.score * 1000.0).round() / 1000.0,
             Judged::Excluded { .. } => 0.0,
         };
-        // Among equals the one in use is as good as the first.
+        // If the one in use ranks equal to the first, it counts as the best.
         let best = selection.ranking.first().copied().filter(|best| !equal(candidates, selection, *best, place)).unwrap_or(place);
         let other = selection.ranking.iter().take(2).find(|other| **other != place);
         let second = other.filter(|other| place == best && equal(candidates, selection, **other, place));
@@ -236,7 +236,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// What was judged, without those that don't speak the protocol.
+/// The selection without the runtimes that don't support the protocol.
 fn with_protocol<'s>(selection: &'s Selection, candidates: &[Candidate], protocol: Option<&str>) -> Cow<'s, Selection> {
     let Some(protocol) = protocol else { return Cow::Borrowed(selection) };
     let mut selection = selection.clone();
@@ -251,12 +251,12 @@ fn with_protocol<'s>(selection: &'s Selection, candidates: &[Candidate], protoco
     Cow::Owned(selection)
 }
 
-/// Whether a runtime speaks a protocol. One that says nothing of it may speak any.
+/// Whether a runtime supports a protocol. A runtime that lists no protocols may support any.
 fn speaks(candidate: &Candidate, protocol: &str) -> bool {
     candidate.protocols.is_empty() || candidate.protocols.iter().any(|spoken| spoken == protocol)
 }
 
-/// A choice as a workload carries it: `KIND/NAME@GENERATION#REQUEST`, of which the last two may be absent.
+/// A choice in the form of a workload's annotation: `KIND/NAME@GENERATION#REQUEST`; the last two may be absent.
 pub(super) fn written(choice: &Value) -> String {
     let text = |field: &str| choice[field].as_str().unwrap_or_default().to_owned();
     let generation = choice["chosenAtGeneration"].as_i64().map(|generation| format!("@{generation}")).unwrap_or_default();
@@ -264,12 +264,12 @@ pub(super) fn written(choice: &Value) -> String {
     format!("{}/{}{generation}{request}", text("kind"), text("name"))
 }
 
-/// A plugin's message with an end.
+/// A plugin's message with final punctuation.
 fn sentence(message: &str) -> String {
     if message.ends_with(['.', '!', '?']) { message.to_owned() } else { format!("{message}.") }
 }
 
-/// Whether nothing but the name decides between two.
+/// Whether only the name distinguishes two runtimes.
 fn equal(candidates: &[Candidate], selection: &Selection, one: usize, other: usize) -> bool {
     let merit = |place: usize| match selection.judged.get(place) {
         Some(Judged::Eligible(eligible)) => Some((eligible.score + 0.0, eligible.tie_break.clone())),

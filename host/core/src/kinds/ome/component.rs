@@ -1,4 +1,4 @@
-//! The components of a service, as the runtime and the service together describe them: which there are, and how each is deployed.
+//! The components of a service, from the runtime and the service together: which exist, and how each is deployed.
 
 use super::{
     ACCEPTED, PlanBuilder, PlanError,
@@ -16,14 +16,14 @@ use crate::{
 use pointsman_sandbox::point::Role;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// The longest name of a service with groups of pods: `-decoder-mn` comes behind it, and a StatefulSet's name has 52 characters at most,
-/// because its pods carry it, with a hash, in a label.
+/// The maximum length of a service's name with groups of pods: with the suffix `-decoder-mn`, a StatefulSet's name has at most 52
+/// characters, because its pods have it in a label, with a hash.
 const MAX_NAME_LENGTH_MULTI_NODE: usize = 41;
 
-/// The longest name of a service on Ray: `-decoder-00001` comes behind it, and KubeRay takes 53 characters.
+/// The maximum length of a service's name on Ray: with the suffix `-decoder-00001`, KubeRay accepts 53 characters.
 const MAX_NAME_LENGTH_RAY: usize = 39;
 
-/// A part of a service.
+/// A component of a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ComponentKind {
     Engine,
@@ -50,8 +50,8 @@ impl ComponentKind {
         }
     }
 
-    /// What runs its pods: a Deployment, groups of pods, a Knative Service, or a RayCluster, whose name ends with its revision.
-    /// LeaderWorkerSet makes a headless Service of its own name, so that can't be the name of ours.
+    /// The object that runs its pods: a Deployment, groups of pods, a Knative Service, or a RayCluster, whose name ends with its revision.
+    /// LeaderWorkerSet creates a headless Service with its own name, so its name must differ from our Service's.
     pub(super) fn workload(self, mode: Mode, service: &str) -> (&'static Resource, String) {
         let name = format!("{service}-{}", self.name());
         match mode {
@@ -62,7 +62,7 @@ impl ComponentKind {
         }
     }
 
-    /// What may run its pods now.
+    /// The existing objects that may run its pods.
     pub(super) fn workloads(self, snapshot: &Snapshot) -> impl Iterator<Item = &Arc<OwnedObject>> {
         let service = &snapshot.subject.key.name;
         let fixed = [Mode::Raw, Mode::MultiNode(1), Mode::Serverless].map(|mode| self.workload(mode, service));
@@ -89,16 +89,16 @@ impl ComponentKind {
 pub(super) enum Mode {
     /// As a Deployment.
     Raw,
-    /// As groups of so many pods, leader included.
+    /// As groups with this many pods, including the leader.
     MultiNode(i64),
     /// As a Knative Service.
     Serverless,
-    /// As a RayCluster of so many pods, head included.
+    /// As a RayCluster with this many pods, including the head.
     Ray(i64),
 }
 
 impl Mode {
-    /// As the annotation says it.
+    /// The value of the annotation.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Raw => "RawDeployment",
@@ -108,7 +108,7 @@ impl Mode {
         }
     }
 
-    /// How many pods run one copy of the model.
+    /// The number of pods that run one copy of the model.
     pub(super) const fn size(self) -> i64 {
         match self {
             Self::MultiNode(size) | Self::Ray(size) => size,
@@ -117,59 +117,59 @@ impl Mode {
     }
 }
 
-/// Something that a user should know, with the reason that the condition gets by it.
+/// A note for the user, with the reason that it gives the condition.
 pub(super) type Note = (&'static str, String);
 
-/// The reason of a note that an annotation counts for nothing.
+/// The reason of a note that an annotation is ignored.
 pub(super) const OVERRIDDEN: &str = "AnnotationOverridden";
 
-/// The reason of a note that Knative has to be set up for what is asked. It may well be, so nobody is warned.
+/// The reason of a note that a request needs a feature of Knative. It may be enabled, so this is no warning.
 pub(super) const KNATIVE_FEATURES: &str = "KnativeFeatures";
 
-/// The reason of a note that pods on other nodes can't have their files.
+/// The reason of a note that pods on other nodes can't mount the files.
 const ONE_NODE: &str = "OneNode";
 
-/// The reason of a note that a setting counts for nothing.
+/// The reason of a note that a setting is ignored.
 pub(super) const NOT_HONOURED: &str = "NotHonoured";
 
-/// A component, with everything settled.
+/// A component, resolved.
 #[derive(Debug)]
 pub(super) struct DeployedComponent {
     pub(super) part: ComponentKind,
-    /// Of the Deployment and what goes with it.
+    /// The name of the Deployment and its related objects.
     pub(super) name: String,
     pub(super) mode: Mode,
-    /// What runs its pods.
+    /// The object that runs its pods.
     pub(super) workload: (&'static Resource, String),
     pub(super) scaling: Scaling,
     pub(super) extras: ComponentAnnotations,
-    /// Whether nobody says how many replicas there may be at the most.
+    /// Whether the maximum number of replicas was derived, because nobody sets one.
     pub(super) derived: bool,
-    /// What the runtime and the service say of it.
+    /// Its specs in the runtime and in the service.
     pub(super) runtime: Component,
     pub(super) user: Component,
 }
 
 impl DeployedComponent {
-    /// The claim of its room for files.
+    /// The name of the claim for its files.
     pub(super) fn claim(&self) -> String {
         self.name.clone()
     }
 
-    /// Of the two who have a say, the service first.
+    /// A field from the service's spec, otherwise from the runtime's.
     pub(super) fn either<T>(&self, field: impl Fn(&Component) -> Option<T>) -> Option<T> {
         field(&self.user).or_else(|| field(&self.runtime))
     }
 }
 
-/// A value with where it stands, for messages.
+/// An annotation's value and its place, for messages.
 #[derive(Clone, Debug)]
 pub(super) struct Annotation {
     pub(super) value: String,
     pub(super) place: String,
 }
 
-/// The annotations that count for a component: its own, then those of the service.
+/// The annotations for a component: its own take precedence over those of the service.
 #[derive(Clone, Copy)]
 pub(super) struct Annotations<'a> {
     part: ComponentKind,
@@ -178,20 +178,20 @@ pub(super) struct Annotations<'a> {
 }
 
 impl Annotations<'_> {
-    /// The one that counts.
+    /// The annotation with this key.
     pub(super) fn get(&self, key: &str) -> Option<Annotation> {
         let told = |map: &BTreeMap<String, String>, place: String| map.get(key).map(|value| Annotation { value: value.clone(), place });
         told(self.own, format!("the annotation {key} of spec.{}", self.part.name()))
             .or_else(|| told(self.service, format!("the annotation {key}")))
     }
 
-    /// Those that begin so, by the rest of their keys.
+    /// The annotations with this prefix, by the rest of their keys.
     pub(super) fn beginning(&self, prefix: &str) -> BTreeMap<String, String> {
         let all = self.service.iter().chain(self.own);
         all.filter_map(|(key, value)| Some((key.strip_prefix(prefix)?.to_owned(), value.clone()))).collect()
     }
 
-    /// The same, read.
+    /// The annotation with this key, parsed.
     pub(super) fn read<T>(
         &self,
         key: &str,
@@ -206,7 +206,7 @@ impl Annotations<'_> {
     }
 }
 
-/// That something has a value which it can't have.
+/// The error for an invalid value.
 pub(super) fn invalid(message: String) -> Box<PlanError> {
     PlanError::new(ACCEPTED, "InvalidValue", message, "InvalidPredictorSpec")
 }
@@ -221,7 +221,7 @@ pub(super) fn capital(text: &str) -> String {
 }
 
 impl PlanBuilder<'_> {
-    /// The components, and what annotations say in vain.
+    /// The components, and notes on ignored annotations.
     pub(super) fn components(&self, runtime: Option<&RuntimeView>) -> Result<(Vec<DeployedComponent>, Vec<Note>), Box<PlanError>> {
         let mut notes = Vec::new();
         let sides = ComponentKind::ALL.map(|part| match part {
@@ -260,7 +260,7 @@ impl PlanBuilder<'_> {
         }
         let none = BTreeMap::new();
         let pods = Annotations { part, own: &user.settings.annotations, service: &self.service.annotations };
-        // How a service is deployed and scaled is said of what serves the model; a router says it for itself.
+        // The service's annotations for deployment and scaling apply to the components that serve the model; a router has its own.
         let annotations = Annotations { service: if part == ComponentKind::Router { &none } else { &self.service.annotations }, ..pods };
         let asked = (least(&user, &runtime, &annotations)?, self.wants_keda(part, (&user, &runtime), &annotations)?);
         let mode = mode::choose_mode(part, (&user, &runtime), &annotations, (split, asked), notes)?;

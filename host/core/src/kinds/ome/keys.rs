@@ -1,4 +1,4 @@
-//! What the annotations of OME's labels page say of a component, beside how it is deployed and scaled.
+//! The annotations on OME's labels page for a component, except those for deployment and scaling.
 
 use super::{
     PlanError,
@@ -10,7 +10,7 @@ use crate::rules::ome_keys::{
 };
 use std::collections::BTreeMap;
 
-/// Room for files that a component asks for.
+/// A component's request for a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StorageRequest {
     pub(super) class: Option<String>,
@@ -18,27 +18,27 @@ pub(super) struct StorageRequest {
     pub(super) mode: &'static str,
 }
 
-/// What the annotations say of a component, beside how it is deployed and scaled.
+/// The annotations of a component, except those for deployment and scaling.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ComponentAnnotations {
-    /// The settings that policies at pod-templating get.
+    /// The settings for the policies at pod-templating.
     pub(super) settings: BTreeMap<&'static str, String>,
-    /// Where the model comes from, in place of the nodes.
+    /// The URI of the model, instead of the nodes' copy.
     pub(super) storage_uri: Option<String>,
     pub(super) storage: Option<StorageRequest>,
-    /// Whether only requests are let in.
+    /// Whether the NetworkPolicy only admits requests.
     pub(super) inference_only: bool,
-    /// The port of the metrics, if somebody reads them.
+    /// The metrics port, if metrics are scraped.
     pub(super) metrics_port: Option<i64>,
 }
 
 impl ComponentAnnotations {
-    /// Whether its room for files can be mounted on one node at a time.
+    /// Whether its volume can be mounted on only one node at a time.
     pub(super) fn on_one_node(&self) -> bool {
         self.storage.as_ref().is_some_and(|storage| storage.mode.starts_with("ReadWriteOnce"))
     }
 
-    /// Reads them. `settings` are those that count for a component's own deployment, `pods` those that count for its pods.
+    /// Parses the annotations. `settings` are those for the component's deployment, `pods` those for its pods.
     pub(super) fn read(part: ComponentKind, settings: &Annotations<'_>, pods: &Annotations<'_>) -> Result<Self, Box<PlanError>> {
         let mut extras = Self::default();
         for annotation in &ANNOTATIONS {
@@ -65,7 +65,7 @@ impl ComponentAnnotations {
     }
 }
 
-/// The value of an annotation, if it is one that it may have.
+/// The value of an annotation, if it is permitted.
 fn text(from: &Annotations<'_>, annotation: &Annotation) -> Result<Option<String>, Box<PlanError>> {
     let read = from.read(annotation.key, |text| annotation.accepts(text).then(|| text.to_owned()), &annotation.what())?;
     Ok(read.map(|(value, _)| value))

@@ -1,4 +1,4 @@
-//! Which labels and annotations each object gets: the question that is put to metadata-propagation.
+//! The labels and annotations of each object: the question at metadata-propagation.
 
 use super::{DECIDED, PlanBuilder, PlanError, component::DeployedComponent};
 use crate::{
@@ -22,13 +22,13 @@ use std::{
     sync::Arc,
 };
 
-/// What the labels and annotations of all objects are made from.
+/// The sources of the labels and annotations of all objects.
 pub(super) struct Sources<'a> {
     pub(super) model: Option<&'a ModelView>,
     pub(super) runtime: Option<&'a RuntimeView>,
-    /// The fine-tuned weights, by their names.
+    /// The fine-tuned weights, by name.
     pub(super) weights: &'a [(String, Arc<WeightView>)],
-    /// The layers for a component (or none) and a version: most objects share them.
+    /// The layers per component (or none) and version, because most objects share them.
     layers: HashMap<(Option<&'static str>, String), Digested<Vec<Layer>>>,
 }
 
@@ -39,23 +39,23 @@ impl<'a> Sources<'a> {
 }
 
 impl Sources<'_> {
-    /// The weight that is served in place of its model, if it is one of those.
+    /// The merged weight that is served instead of its model, if any.
     pub(super) fn merged_weight(&self) -> Option<(&str, &WeightView)> {
         self.weights.iter().find(|(_, weight)| weight.is_merged).map(|(name, weight)| (name.as_str(), &**weight))
     }
 }
 
-/// What labels and annotations are wanted for.
+/// The target of labels and annotations.
 #[derive(Clone, Copy)]
 pub(super) struct For<'a> {
     pub(super) key: &'a ObjectKey,
     pub(super) component: Option<&'a DeployedComponent>,
-    /// The pods in a place, rather than the object itself, and the metadata that pod-templating has given them.
+    /// The role of the pods and their metadata from pod-templating, if the target is pods instead of the object.
     pub(super) pods: Option<(PodRole, &'a Value)>,
 }
 
 impl PlanBuilder<'_> {
-    /// The labels that pods and objects are found by. Nobody else has a say in them, and they never change.
+    /// The labels that select pods and objects. Policies can't change them, and they never change.
     pub(super) fn selector(&self, component: Option<&DeployedComponent>) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([(SUBJECT.to_owned(), self.snapshot.subject.label.clone())]);
         if let Some(component) = component {
@@ -106,7 +106,7 @@ impl PlanBuilder<'_> {
         sources.layers.entry((part, version.to_owned())).or_insert_with(make).clone()
     }
 
-    /// What is known for certain, under the keys of OME's labels page.
+    /// Known facts, under the keys from OME's labels page.
     fn facts(
         &self,
         part: Option<&str>,

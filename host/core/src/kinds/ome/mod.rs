@@ -45,26 +45,26 @@ use std::{collections::BTreeMap, sync::Arc, time::Duration};
 #[derive(Debug)]
 pub struct InferenceServices;
 
-/// Whether the service says what can be done.
+/// Whether the service's spec is valid.
 const ACCEPTED: &str = "Accepted";
-/// Whether there is a model that can be served.
+/// Whether the model can be served.
 const MODEL_READY: &str = "ModelReady";
-/// Whether there is a runtime for it.
+/// Whether a runtime is selected.
 const RUNTIME_SELECTED: &str = "RuntimeSelected";
-/// Whether that is the best there is.
+/// Whether it is the best one.
 const RUNTIME_UP_TO_DATE: &str = "RuntimeUpToDate";
 
-/// The steps on the way to the objects, in their order.
+/// The steps before the objects are planned, in order.
 const STEPS: [&str; 5] = [ACCEPTED, MODEL_READY, RUNTIME_SELECTED, RUNTIME_UP_TO_DATE, DECIDED];
 
-/// Why there is no plan for the objects: the condition that says it.
+/// Why the objects can't be planned: the condition that reports it.
 #[derive(Debug)]
 struct PlanError {
     condition: Condition,
     again: Option<Duration>,
-    /// Whether a policy had nothing to say.
+    /// Whether a policy gave no answer.
     undecided: bool,
-    /// What kind of failure it is, in upstream's words.
+    /// The kind of failure, in upstream's terms.
     failure: &'static str,
 }
 
@@ -74,16 +74,16 @@ impl PlanError {
     }
 }
 
-/// What a stop means for the model.
+/// The effect of a failed step on the model's status.
 struct ModelFailure {
-    /// What kind of failure it is, in upstream's words.
+    /// The kind of failure, in upstream's terms.
     kind: &'static str,
-    /// What it is to blame on, as the status of its transition; none if nothing of that.
+    /// The transition status, if the failure has a cause for one.
     blames: Option<&'static str>,
     message: String,
 }
 
-/// Upstream's clients read it: a service that waits for its model isn't wrong.
+/// For upstream's clients: a service that waits for its model isn't invalid.
 fn transition_status(condition: &Condition) -> Option<&'static str> {
     match condition.reason.as_str() {
         "ModelNotReady" | questions::MISSING_API | questions::MISSING_PERMISSION | "PolicyFailed" | "NoPolicy" => None,
@@ -92,46 +92,46 @@ fn transition_status(condition: &Condition) -> Option<&'static str> {
     }
 }
 
-/// A plan in the making.
+/// A plan in progress.
 struct PlanBuilder<'a> {
     snapshot: &'a Snapshot,
     settings: &'a Settings,
     asking: Questions<'a>,
     service: Service,
-    /// The status as it was.
+    /// The current status.
     before: Value,
     conditions: Vec<Condition>,
-    /// What a user should know of what was accepted.
+    /// Notes for the user on the accepted spec.
     notes: Vec<Note>,
-    /// What the status says of the choice of a runtime.
+    /// The choice of a runtime for the status.
     choice: Option<Value>,
     /// The runtime that would be chosen now.
     next_choice: Option<String>,
 }
 
-/// What the steps have found out, as far as they came.
+/// The results of the completed steps.
 #[derive(Default)]
 struct StepResults {
     model: Option<Arc<ModelView>>,
     runtime: Option<Arc<RuntimeView>>,
-    /// The fine-tuned weights, by their names.
+    /// The fine-tuned weights, by name.
     weights: Vec<(String, Arc<WeightView>)>,
     components: Vec<DeployedComponent>,
     objects: Option<Vec<Object>>,
-    /// The newest revision of each component.
+    /// The latest revision of each component.
     revisions: BTreeMap<&'static str, String>,
-    /// What runs the pods of each component.
+    /// The object that runs the pods of each component.
     workloads: BTreeMap<&'static str, ObjectKey>,
 }
 
 impl StepResults {
-    /// The component that requests come to: the router, else the engine.
+    /// The component that receives requests: the router, otherwise the engine.
     fn entry(&self) -> Option<&DeployedComponent> {
         entry(&self.components)
     }
 }
 
-/// That the service is accepted, with what a user should know.
+/// The condition for an accepted service, with notes for the user.
 fn accepted(notes: &[Note]) -> Condition {
     let Some((first, _)) = notes.first() else { return Condition::satisfied(ACCEPTED, "Accepted", "The spec is valid.") };
     let warning = notes.iter().map(|(reason, _)| *reason).find(|reason| *reason != KNATIVE_FEATURES);
@@ -196,7 +196,7 @@ impl PlanBuilder<'_> {
         Ok(())
     }
 
-    /// Puts the plan together. Each state is told however far the steps came.
+    /// Builds the plan. All conditions are reported, even if a step failed.
     fn finish(mut self, found: StepResults, stop: Option<Box<PlanError>>) -> Plan {
         let (mut again, mut failure, mut stopped, mut undecided) = (None, None, None, UndecidedSteps::None);
         if let Some(stop) = stop {
@@ -240,13 +240,13 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Turns what a policy couldn't decide into the condition that says it.
+    /// Converts a missing decision into the condition that reports it.
     fn undecided(&self, step: &'static str, undecided: &Undecided) -> Box<PlanError> {
         let condition = Condition::no(step, undecided.reason(), questions::undecided_message(self.snapshot, undecided));
         Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), undecided: true, failure: "RuntimeUnhealthy" })
     }
 
-    /// A part of the status as it was.
+    /// A field of the current status.
     fn former(&self, field: &str) -> Option<Value> {
         self.before.get(field).filter(|value| !value.is_null()).cloned()
     }

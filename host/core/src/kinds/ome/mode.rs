@@ -1,4 +1,4 @@
-//! How a component is deployed, and what that can't do.
+//! Chooses how a component is deployed, and checks the limits of that mode.
 
 use super::{
     PlanError,
@@ -9,14 +9,14 @@ use super::{
 };
 use crate::{rules::ome_keys::DEPLOYMENT_MODE, world::ome::Component};
 
-/// The annotation that says it.
+/// The annotation with the mode.
 const MODE: &str = DEPLOYMENT_MODE.key;
 
-/// The reason of a note that a router may keep Knative from seeing requests.
+/// The reason of a note that a router may bypass Knative.
 const PAST_KNATIVE: &str = "PastKnative";
 
-/// What is asked for, or follows from what is. `split` is whether there is a decoder, and then come the fewest replicas and whether KEDA
-/// scales.
+/// The requested mode, or the one that follows from the spec. `split` is whether there is a decoder; `least` is the minimum number of
+/// replicas; `keda` is whether KEDA scales.
 pub(super) fn choose_mode(
     part: ComponentKind,
     (user, runtime): (&Component, &Component),
@@ -28,9 +28,9 @@ pub(super) fn choose_mode(
         part != ComponentKind::Router && [user, runtime].iter().any(|component| component.leader.is_some() || component.worker.is_some());
     let workers = user.workers.or(runtime.workers);
     let has_workers = user.worker.is_some() || runtime.worker.is_some();
-    // A worker that doesn't say how many is one.
+    // A worker without a number is one worker.
     let nodes = 1 + workers.unwrap_or(i64::from(has_workers));
-    // One that reads prompts without one that makes tokens serves nobody, and Knative would take either away.
+    // A prefill engine without its decoder serves nobody, and Knative would scale either of them to zero.
     let alone = part == ComponentKind::Router || !split;
     let left_out = |annotation: &Annotation, notes: &mut Vec<Note>| {
         if grouped {
@@ -72,7 +72,8 @@ pub(super) fn choose_mode(
     }
 }
 
-/// Whether a mode can do what is asked for. What the service says itself is refused; what only its runtime says, for all modes, is told.
+/// Checks that a mode supports the requested settings. Settings of the service are refused; those of its runtime, which is for all modes,
+/// are only noted.
 pub(super) fn suits(
     part: ComponentKind,
     mode: Mode,
@@ -118,7 +119,7 @@ pub(super) fn suits(
     Ok(())
 }
 
-/// What the components can't do beside one another, and where no Gateway leads to them.
+/// Notes conflicts between the components' modes, and timeouts that no Gateway's route enforces.
 pub(super) fn check_modes_together(components: &[DeployedComponent], routed: bool, notes: &mut Vec<Note>) {
     let entry = entry(components).map(|entry| entry.part);
     for component in components {

@@ -1,4 +1,4 @@
-//! The model of a service: whether it is there and can be served.
+//! The model of a service: whether it exists and can be served.
 
 use super::{ACCEPTED, MODEL_READY, PlanBuilder, PlanError};
 use crate::{
@@ -17,7 +17,7 @@ use serde_json::json;
 use std::sync::Arc;
 
 impl PlanBuilder<'_> {
-    /// Looks the model up: one of kind BaseModel in the service's namespace, one of kind ClusterBaseModel cluster-wide first.
+    /// Finds the model: for the kind BaseModel in the service's namespace; for ClusterBaseModel cluster-wide first.
     pub(super) fn model(&mut self) -> Result<Option<Arc<ModelView>>, Box<PlanError>> {
         let Some(reference) = self.service.model.clone() else {
             self.conditions.push(match self.service.model_uri() {
@@ -35,7 +35,7 @@ impl PlanBuilder<'_> {
             (vec![of_all, own], format!("There is neither a ClusterBaseModel {name} nor a BaseModel {name} in the namespace {namespace}"))
         };
         let found = places.iter().find_map(|place| self.snapshot.models.get(&place.namespace, &place.name));
-        // One that comes to a place that was looked at first counts.
+        // A model that appears in an earlier place takes precedence.
         self.asking.reads.extend(places.iter().cloned().map(Read::Object));
         let stopped = |reason, message| Err(PlanError::new(MODEL_READY, reason, message, "ModelLoadFailed"));
         let Some(model) = found else {
@@ -84,14 +84,14 @@ impl PlanBuilder<'_> {
         Ok(Some(Arc::clone(model)))
     }
 
-    /// Whether the service names a weight that is a whole model. Whatever comes of the model, a change of the weight matters from now on.
+    /// Whether the service names a merged weight. From here on, the plan depends on the weights even if it fails because of the model.
     fn serves_merged_weight(&mut self) -> bool {
         let names: Vec<String> = self.service.weights().to_vec();
         self.asking.reads.extend(names.iter().map(|name| Read::Object(weight_key(name))));
         names.iter().any(|name| self.snapshot.weights.get("", name).is_some_and(|weight| weight.is_merged))
     }
 
-    /// Looks up the fine-tuned weights that are served with the model. Their files are fetched by the pods, so they needn't be anywhere yet.
+    /// Finds the fine-tuned weights that are served with the model. The pods download their files, so they needn't be on a node.
     pub(super) fn weights(&mut self, model: Option<&ModelView>) -> Result<Vec<(String, Arc<WeightView>)>, Box<PlanError>> {
         let names = self.service.weights().to_vec();
         let stopped = |reason, message| Err(PlanError::new(MODEL_READY, reason, message, "ModelLoadFailed"));
@@ -135,7 +135,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// That the model can be served, with a warning if there is one.
+/// The condition for a model that can be served, with a warning if there is one.
 fn ready(reason: &str, message: String, warning: Option<String>) -> Condition {
     match warning {
         None => Condition::satisfied(MODEL_READY, reason, message),
@@ -143,14 +143,14 @@ fn ready(reason: &str, message: String, warning: Option<String>) -> Condition {
     }
 }
 
-/// A model as kubectl's arguments.
+/// A model as arguments for kubectl.
 fn kubectl_name(model: &ModelView) -> String {
     let Model { kind, namespace, name, .. } = &*model.model;
     let scope = if namespace.is_empty() { String::new() } else { format!(" --namespace {namespace}") };
     format!("{} {name}{scope}", kind.to_lowercase())
 }
 
-/// That nobody has reported a state of the model, who does, and what to do where nobody will.
+/// The message for a model without a state: who reports it, and what to do if nobody does.
 fn unreported(model: &ModelView) -> String {
     let Model { kind, namespace, name, .. } = &*model.model;
     let object = kubectl_name(model);
@@ -183,7 +183,7 @@ fn unusable(name: &str, weight: &WeightView, model: Option<&ModelView>) -> Optio
     }
     let (namespace, tuned) = &weight.tuned;
     let same = model.is_some_and(|model| {
-        // One without a namespace may be meant of the service's own.
+        // A reference without a namespace may mean the service's own.
         model.model.name == *tuned && (namespace.is_empty() || model.model.namespace == *namespace)
     });
     (!same).then(|| {

@@ -1,4 +1,4 @@
-//! The objects that a service becomes.
+//! The objects of a service.
 
 use super::{
     ACCEPTED, PlanBuilder, PlanError, choice,
@@ -31,20 +31,20 @@ use crate::{
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The ports of the proxy that Knative puts in front of a container.
+/// The ports of Knative's proxy in front of a container.
 const KNATIVE_PORTS: [i64; 4] = [8012, 8013, 8022, 9090];
 
-/// The longest spec that is kept in an annotation: an object has 256 KiB for all of them.
+/// The maximum length of a spec that is stored in an annotation: all annotations of an object together have at most 256 KiB.
 const MAX_APPLIED_SPEC: usize = 64 * 1024;
 
-/// The objects, and the newest revision of each component.
+/// The objects, and the latest revision of each component.
 pub(super) struct BuiltObjects {
     pub(super) objects: Vec<Object>,
     pub(super) revisions: BTreeMap<&'static str, String>,
     pub(super) workloads: BTreeMap<&'static str, ObjectKey>,
 }
 
-/// The pods of a component, finished.
+/// The pods of a component, complete.
 struct Pods {
     templates: Vec<Value>,
     ports: Vec<network::Port>,
@@ -52,7 +52,7 @@ struct Pods {
 }
 
 impl PlanBuilder<'_> {
-    /// Everything that the service becomes, in the order in which it is written.
+    /// All objects of the service, in the order in which they are written.
     pub(super) fn objects(&mut self, sources: &mut Sources<'_>, components: &[DeployedComponent]) -> Result<BuiltObjects, Box<PlanError>> {
         for component in components {
             self.neighbours(component)?;
@@ -62,7 +62,7 @@ impl PlanBuilder<'_> {
         for component in components {
             ports.insert(component.part, self.deploy(sources, component, &mut made)?);
         }
-        // Knative reaches what it runs by ways of its own.
+        // Knative has its own routing to its pods.
         let entry = super::entry(components).filter(|entry| entry.mode != Mode::Serverless);
         if let Some((entry, ports)) = entry.and_then(|entry| Some((entry, ports.get(&entry.part)?))) {
             self.entry(sources, entry, ports, &mut made.objects)?;
@@ -85,7 +85,7 @@ impl PlanBuilder<'_> {
         Ok(())
     }
 
-    /// A component's objects. Tells the ports that it is reached by.
+    /// A component's objects. Returns the ports of its Service.
     fn deploy(
         &mut self,
         sources: &mut Sources<'_>,
@@ -99,7 +99,7 @@ impl PlanBuilder<'_> {
         }
         let pods = self.pods(sources, component, &self.key(resource, &name))?;
         if matches!(component.mode, Mode::Ray(_)) {
-            // KubeRay makes no pods anew when a template changes, so another revision is another cluster.
+            // KubeRay doesn't restart pods when a template changes, so each revision is a new cluster.
             name = format!("{name}-{}", pods.revision.number);
         }
         let key = self.key(resource, &name);
@@ -119,7 +119,7 @@ impl PlanBuilder<'_> {
         made.revisions.insert(component.part.name(), format!("{}-{number}", component.name));
 
         let budget = self.key(&POD_DISRUPTION_BUDGET, &component.name);
-        // A RayCluster has no scale.
+        // A RayCluster has no scale subresource.
         let unscaled = matches!(component.mode, Mode::Ray(_)).then(|| component.mode.size());
         let metadata = self.component_metadata(sources, component, &budget)?;
         made.objects.push(Object::new(budget, scaling::disruption_budget(metadata, &selector, unscaled)));
@@ -143,7 +143,7 @@ impl PlanBuilder<'_> {
         Ok(pods.ports)
     }
 
-    /// What a component's pods need around them: room for files, a Service, and a NetworkPolicy.
+    /// The objects around a component's pods: a claim for files, a Service, and a NetworkPolicy.
     fn surroundings(
         &mut self,
         sources: &mut Sources<'_>,
@@ -157,7 +157,7 @@ impl PlanBuilder<'_> {
             let metadata = self.component_metadata(sources, component, &key)?;
             objects.push(Object::new(key, storage::claim(metadata, room.class.as_deref(), &room.size, room.mode)));
         }
-        // Knative makes a Service of the component's name itself.
+        // Knative itself creates a Service with the component's name.
         if component.mode != Mode::Serverless {
             let key = self.key(&SERVICE, &component.name);
             let metadata = self.component_metadata(sources, component, &key)?;
@@ -175,8 +175,8 @@ impl PlanBuilder<'_> {
         Ok(())
     }
 
-    /// What OME's labels page has on what was made: the service's generation, and its spec as it was applied. A change of either is
-    /// written to the workload alone, and never to its pods.
+    /// The annotations of a workload from OME's labels page: the service's generation, and the applied spec. They are only on the workload,
+    /// never on its pods.
     fn applied(&self) -> Vec<(String, String)> {
         let Some(generation) = self.snapshot.subject.generation else { return Vec::new() };
         let spec = (self.service.spec.len() <= MAX_APPLIED_SPEC).then(|| (APPLIED.to_owned(), self.service.spec.clone()));
@@ -203,7 +203,7 @@ impl PlanBuilder<'_> {
     ) -> Object {
         let replicas = match component.scaling {
             Scaling::Fixed(replicas) => Some(replicas),
-            // It begins with the fewest that are asked for; as soon as it is there, the number is handed over.
+            // The initial number is the requested minimum; once the object exists, the autoscaler sets the number.
             Scaling::Horizontal(least, ..) | Scaling::Keda(least, ..) | Scaling::External(least) => {
                 (least > 1 && self.snapshot.child(key.resource, &key.name).is_none()).then_some(least)
             }
@@ -215,7 +215,7 @@ impl PlanBuilder<'_> {
         let body = match component.mode {
             Mode::Raw => {
                 let strategy = component.either(|side| side.settings.deployment_strategy.clone()).map(|strategy| json!(strategy));
-                // A new pod on another node would wait for the files that the old one has.
+                // A new pod on another node would wait for the volume of the old one.
                 let strategy = strategy.or_else(|| component.extras.on_one_node().then(|| json!({"type": "Recreate"})));
                 workload::deployment(metadata, selector, replicas, strategy, template(0))
             }
@@ -268,7 +268,7 @@ impl PlanBuilder<'_> {
         Ok(Pods { templates, ports: ports.unwrap_or_default(), revision })
     }
 
-    /// The pods as Knative takes them. It can't be known here which features are enabled, so those that are needed are told.
+    /// The pod spec in the form that Knative accepts. The enabled features of Knative are unknown here, so the required ones are noted.
     fn fitted(&mut self, component: &DeployedComponent, spec: &Value, main: &str) -> Result<Value, Box<PlanError>> {
         let part = component.part.name();
         let knative::Fitted { spec, features } = knative::fit(spec, main).map_err(|fields| {
@@ -289,7 +289,7 @@ impl PlanBuilder<'_> {
         Ok(spec)
     }
 
-    /// A router looks for the pods that it routes to.
+    /// The objects that permit a router to watch the pods that it routes to.
     fn access(
         &mut self,
         sources: &mut Sources<'_>,
@@ -312,7 +312,7 @@ impl PlanBuilder<'_> {
         Ok(())
     }
 
-    /// How the service as a whole is reached: a Service of its own name, and a route where there is a Gateway.
+    /// The objects that expose the service as a whole: a Service with its name, and a route if there is a Gateway.
     fn entry(
         &mut self,
         sources: &mut Sources<'_>,
@@ -337,14 +337,14 @@ impl PlanBuilder<'_> {
         Ok(())
     }
 
-    /// The host name that the service is reached by from outside, if it is.
+    /// The external host name of the service, if it has one.
     pub(super) fn host(&self) -> Option<String> {
         let gateway = self.settings.gateway.as_ref().filter(|_| self.snapshot.serves(&HTTP_ROUTE))?;
         Some(format!("{}.{}.{}", self.service.name, self.service.namespace, gateway.domain))
     }
 }
 
-/// The labels of the pods that take requests.
+/// The labels of the pods that serve requests.
 fn reached(component: &DeployedComponent, selector: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let mut reached = selector.clone();
     match component.mode {
@@ -355,7 +355,7 @@ fn reached(component: &DeployedComponent, selector: &BTreeMap<String, String>) -
     reached
 }
 
-/// The container that takes requests, by the rule that the default policy at pod-templating follows too: it puts the model there.
+/// The container that serves requests, by the same rule as the default policy at pod-templating, which puts the model there.
 fn main_container<'a>(component: &DeployedComponent, spec: &'a Value) -> Option<&'a Value> {
     let containers = spec["containers"].as_array()?;
     let named = |name: &str| containers.iter().find(|container| container["name"] == name);

@@ -1,4 +1,4 @@
-//! What the pods of a component look like: the question that is put to pod-templating.
+//! The pods of a component: the question at pod-templating.
 
 use super::{
     DECIDED, PlanBuilder, PlanError,
@@ -16,21 +16,21 @@ use crate::{
 use pointsman_sandbox::point::{Role, templating::Layer};
 use serde_json::{Value, json};
 
-/// The annotation that has KubeRay leave command lines alone.
+/// The annotation that stops KubeRay from changing command lines.
 const OVERWRITE: &str = "ray.io/overwrite-container-cmd";
 
-/// The places of a component: one, or a leader's and its workers'.
+/// The roles of a component's pods: one, or leader and worker.
 pub(super) fn places(component: &DeployedComponent) -> Vec<PodRole> {
     let role = component.part.role();
     match component.mode {
         Mode::Raw | Mode::Serverless => vec![PodRole { role, group: None }],
-        // Ray's head leads as well.
+        // Ray's head is also a leader.
         Mode::MultiNode(_) | Mode::Ray(_) => [Role::Leader, Role::Worker].map(|place| PodRole { role: place, group: Some(role) }).to_vec(),
     }
 }
 
 impl PlanBuilder<'_> {
-    /// The template of the pods in a place, as `metadata` and `spec`.
+    /// The template for the pods with a role, as `metadata` and `spec`.
     pub(super) fn template(
         &mut self,
         component: &DeployedComponent,
@@ -50,7 +50,7 @@ impl PlanBuilder<'_> {
         template.map_err(|undecided| self.undecided(DECIDED, &undecided))
     }
 
-    /// Who has a say, the weakest first.
+    /// The layers in order of precedence, the lowest first.
     fn pod_layers(&self, component: &DeployedComponent, place: PodRole, sources: &Sources<'_>) -> Vec<Layer> {
         let mut layers = Vec::new();
         let mut add = |name: String, content: Value| layers.push(Layer { name, content: content.to_string() });
@@ -99,11 +99,11 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// Whether only administrators write a layer: what of it there is stands in an object without a namespace.
+/// Whether only administrators write a layer: its contents are from cluster-scoped objects.
 fn is_of_admins(layer: &str, component: &DeployedComponent, sources: &Sources<'_>) -> bool {
     match layer {
         "runtime" | "runtime-leader" | "runtime-worker" => sources.runtime.is_some_and(|runtime| runtime.candidate.namespace.is_empty()),
-        // Weights are in no namespace.
+        // Weights are cluster-scoped.
         "model" if sources.merged_weight().is_some() => true,
         "model" => component.extras.storage_uri.is_none() && sources.model.is_some_and(|view| view.model.namespace.is_empty()),
         "adapter" => true,
@@ -111,7 +111,7 @@ fn is_of_admins(layer: &str, component: &DeployedComponent, sources: &Sources<'_
     }
 }
 
-/// What is known of the model. Where it comes from a storage URI, nobody has put it on a node.
+/// The facts about the model. A model from a storage URI isn't on a node.
 fn facts(view: Option<&ModelView>, uri: Option<&str>, service: &str) -> Value {
     let mut facts = match view {
         Some(ModelView { model, storage_uri, .. }) => json!({
@@ -132,10 +132,10 @@ fn facts(view: Option<&ModelView>, uri: Option<&str>, service: &str) -> Value {
     facts
 }
 
-/// What upstream's training writes behind the name of an object in OCI Object Storage if the object is a merged model.
+/// The suffix of a merged model's object in OCI Object Storage, as upstream's training writes it.
 const MERGED: &str = "-merged-weight";
 
-/// What is known of a weight that is served in place of its model: pods download it to where that would be.
+/// The facts about a merged weight that is served instead of its model: pods download it to the model's path.
 fn merged_facts(base: &ModelView, name: &str, weight: &WeightView) -> Value {
     let uri = &weight.storage_uri;
     let suffix = if uri.starts_with("oci://n/") && !uri.ends_with(MERGED) { MERGED } else { "" };

@@ -1,4 +1,4 @@
-//! The deprecated `predictor`, as the engine, model and runtime that it stands for.
+//! Converts the deprecated `predictor` into an engine, a model and a runtime.
 
 use super::{PlanError, component::invalid};
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
 use pointsman_crds::ome::inference_service::{ModelRef, ServingRuntimeRef};
 use serde_json::{Map, Value, json};
 
-/// What a predictor says, in today's words.
+/// A predictor's contents in the current fields.
 #[derive(Debug, Default)]
 pub(super) struct Predictor {
     pub(super) model: Option<ModelRef>,
@@ -19,11 +19,11 @@ pub(super) struct Predictor {
     pub(super) protocol: Option<String>,
 }
 
-/// The fields of a predictor's model that aren't a container's.
+/// The fields of a predictor's model that don't belong to a container.
 const OF_MODEL: [&str; 6] = ["runtime", "baseModel", "fineTunedWeights", "storageUri", "runtimeVersion", "protocolVersion"];
 
 impl Predictor {
-    /// Reads one, if it says anything.
+    /// Parses a predictor, unless it is empty.
     pub(super) fn from_spec(spec: &Value) -> Result<Option<Self>, Box<PlanError>> {
         let Some(predictor) = spec.get("predictor").filter(|predictor| says_something(predictor)).and_then(Value::as_object) else {
             return Ok(None);
@@ -57,7 +57,7 @@ impl Predictor {
         }
         Ok(Some(Self {
             model: base.map(|name| ModelRef { name, kind: "ClusterBaseModel".to_owned(), api_group: group(), fine_tuned_weights: weights }),
-            // A name alone may be of either kind.
+            // A reference with only a name may be of either kind.
             runtime: text("runtime").map(|name| ServingRuntimeRef { name, kind: String::new(), api_group: group() }),
             engine: Component::parse(&Value::Object(engine)).map_err(|error| {
                 PlanError::new(super::ACCEPTED, "Unreadable", format!("spec.predictor can't be read: {error}."), "InvalidPredictorSpec")
@@ -73,7 +73,7 @@ fn cloned((key, value): (&String, &Value)) -> (String, Value) {
     (key.clone(), value.clone())
 }
 
-/// Go's clients write a predictor even where none is meant: with nothing in it, or with an empty list of containers.
+/// Go clients write a predictor even if none is set: empty, or with an empty list of containers.
 fn says_something(predictor: &Value) -> bool {
     match predictor {
         Value::Object(fields) => fields.values().any(says_something),
@@ -84,7 +84,7 @@ fn says_something(predictor: &Value) -> bool {
     }
 }
 
-/// Gives the main containers of a runtime's component another version of their image.
+/// Sets another version of the image in the main containers of a runtime's component.
 pub(super) fn set_version(runtime: &mut Component, version: &str) {
     let parts = [Some(&mut runtime.part), runtime.leader.as_mut(), runtime.worker.as_mut()];
     for PodLayer(part) in parts.into_iter().flatten() {
@@ -102,7 +102,7 @@ pub(super) fn set_version(runtime: &mut Component, version: &str) {
 fn set_image(container: &mut Value, version: &str) {
     let Some(image) = container.get("image").and_then(Value::as_str) else { return };
     let name = image.split_once('@').map_or(image, |(name, _)| name);
-    // A colon before the last slash is a registry's port.
+    // A colon before the last slash belongs to a registry's port.
     let at = name.rfind('/').unwrap_or_default();
     let end = name[at..].find(':').map_or(name.len(), |colon| at + colon);
     container["image"] = json!(format!("{}:{version}", &name[..end]));

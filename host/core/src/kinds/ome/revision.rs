@@ -1,4 +1,4 @@
-//! The revisions of a component: another template of its pods is another one.
+//! The revisions of a component: each different pod template is a revision.
 
 use super::{
     DECIDED, PlanBuilder, PlanError,
@@ -16,7 +16,7 @@ use crate::{
 use pointsman_sandbox::digest::{Digest, sorted};
 use serde_json::Value;
 
-/// How many revisions a workload remembers: as many as a Deployment keeps ReplicaSets of, and the one that it has.
+/// The maximum number of revisions in a workload's history: as many as a Deployment retains ReplicaSets, and the current one.
 const MAX_REVISIONS: usize = 11;
 
 /// A revision of a component.
@@ -25,15 +25,14 @@ pub(super) struct Revision {
     pub(super) number: String,
     /// The hash of its templates.
     pub(super) hash: String,
-    /// The revisions before it and it, as its workload remembers them; none if it is the only one.
+    /// The history up to this revision, as stored on the workload; none if it is the only one.
     pub(super) history: Option<String>,
 }
 
 impl PlanBuilder<'_> {
-    /// The revision that these templates are. Templates that the component had before are the revision that they were: its pods need no others.
+    /// The revision of these templates. Templates that the component had before keep their revision, so that its pods don't restart.
     pub(super) fn revision(&self, component: &DeployedComponent, templates: &[Value]) -> Result<Revision, Box<PlanError>> {
-        // A group of another size is another one for LeaderWorkerSet too. What says the same is the same, in whatever order its keys
-        // were given.
+        // For LeaderWorkerSet too, another group size is another revision. The order of keys doesn't matter.
         let sorted: Vec<Value> = templates.iter().map(sorted).collect();
         let hash = Digest::of_value(&(sorted, component.mode.size())).map(|digest| digest.short());
         let hash = hash.map_err(|error| {
@@ -47,9 +46,9 @@ impl PlanBuilder<'_> {
         Ok(Revision { history: known.with(number, &hash), number: format!("{number:05}"), hash })
     }
 
-    /// The number of the revision that runs, if that is the one with this hash.
+    /// The number of the running revision, if it has this hash.
     fn running_number(&self, component: &DeployedComponent, templates: &[Value], hash: &str) -> Option<u64> {
-        // The scheduler that the host names in templates is no part of a revision.
+        // The scheduler that the host sets in templates isn't part of a revision.
         let set = self.settings.pod_scheduler.as_deref();
         let numbers = component.part.workloads(self.snapshot).filter_map(|live| {
             let told = live.observed.revision.as_deref().and_then(parsed);
@@ -57,13 +56,13 @@ impl PlanBuilder<'_> {
             let is_same = if let Some((_, known)) = told.filter(|(number, _)| *number == label) {
                 known == hash
             } else {
-                // Whoever has taken the annotation away or edited it must not restart pods by that: the templates themselves tell.
+                // Removing or editing the annotation must not restart pods, so the templates themselves are compared.
                 let mut schedulers = [None, live.observed.pod_scheduler.as_deref(), set].into_iter();
                 schedulers.any(|scheduler| runs(live, templates, scheduler, (&format!("{label:05}"), component.mode)))
             };
             Some((label, is_same))
         });
-        // Where there are several, the newest counts.
+        // If several workloads run, the newest one determines the number.
         numbers.max().filter(|(_, is_same)| *is_same).map(|(number, _)| number)
     }
 }
@@ -74,17 +73,17 @@ fn parsed(revision: &str) -> Option<(u64, &str)> {
     Some((number.parse().ok()?, hash))
 }
 
-/// The number of the revision that a workload has.
+/// The number of a workload's revision.
 fn label(workload: &Observed) -> Option<u64> {
     let told = || workload.revision.as_deref().and_then(parsed).map(|(number, _)| number);
     workload.revision_label.as_ref().map_or_else(told, |label| label.parse().ok())
 }
 
-/// The revisions that workloads of a component remember, the latest last.
+/// The revisions in the histories of a component's workloads, the latest last.
 #[derive(Default)]
 struct History<'s> {
     revisions: Vec<(u64, &'s str)>,
-    /// The greatest number.
+    /// The highest number.
     most: u64,
 }
 
@@ -107,7 +106,7 @@ impl<'s> History<'s> {
         self.most.saturating_add(1)
     }
 
-    /// As the annotation has it, once a revision is the latest.
+    /// The annotation's value once a revision is the latest.
     fn with(&self, number: u64, hash: &str) -> Option<String> {
         let former = self.revisions.iter().copied().filter(|(_, known)| *known != hash);
         let all: Vec<String> = former.chain([(number, hash)]).map(|(number, hash)| format!("{number:05}-{hash}")).collect();
@@ -116,7 +115,7 @@ impl<'s> History<'s> {
     }
 }
 
-/// Whether a workload has these templates, under the number of a revision and with a scheduler in those that name none.
+/// Whether a workload has these templates, with this revision number, and with this scheduler in templates that name none.
 fn runs(live: &OwnedObject, templates: &[Value], scheduler: Option<&str>, (revision, mode): (&str, Mode)) -> bool {
     let numbered = templates.iter().map(|template| {
         let mut numbered = template.clone();
@@ -162,7 +161,7 @@ mod tests {
         assert_eq!(["a", "b", "c", "d"].map(|hash| known.find(hash)), [Some(1), Some(2), Some(3), None]);
         assert_eq!(known.next(), 4);
         assert_eq!(known.with(1, "a").as_deref(), Some("00002-b 00003-c 00001-a"));
-        // After that, the next one still is the fourth.
+        // After the rollback, the next revision is still the fourth.
         let back = [workload("00001-a", Some("00002-b 00003-c 00001-a"), "00001")];
         assert_eq!(history(&back).next(), 4);
     }

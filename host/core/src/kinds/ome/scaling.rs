@@ -1,4 +1,4 @@
-//! How many replicas a component has, and who says so.
+//! The scaling of a component: its number of replicas, and which controller sets it.
 
 use super::{
     PlanBuilder, PlanError,
@@ -22,34 +22,34 @@ const ENABLE_KEDA: &str = ome_keys::ENABLE_KEDA.key;
 pub(super) const METRIC: &str = ome_keys::METRIC.key;
 pub(super) const TARGET: &str = ome_keys::TARGET.key;
 
-/// The most replicas where nobody says a number, and the share of CPU that is aimed at.
+/// The default maximum number of replicas, and the default CPU target in percent.
 const DEFAULT_MAX_REPLICAS: i64 = 3;
 const PERCENT: i64 = 80;
 
-/// What one replica is worth to KEDA where nobody says it.
+/// KEDA's default threshold per replica.
 const THRESHOLD: &str = "10";
 
-/// Who says how many replicas there are.
+/// How the number of replicas is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Scaling {
-    /// We: so many.
+    /// By us, to this number.
     Fixed(i64),
-    /// A HorizontalPodAutoscaler: at least, at most, by what, at how many percent.
+    /// By a HorizontalPodAutoscaler: minimum, maximum, metric, target in percent.
     Horizontal(i64, i64, &'static str, i64),
-    /// KEDA: at least, at most, by which query.
+    /// By KEDA: minimum, maximum, query.
     Keda(i64, i64, Query),
-    /// Somebody else, from so many on.
+    /// By another controller, with this initial number.
     External(i64),
-    /// Knative, by these annotations of its revisions.
+    /// By Knative, with these annotations of its revisions.
     Knative(BTreeMap<String, String>),
 }
 
 impl Scaling {
-    /// The most replicas that there may be.
+    /// The maximum number of replicas.
     pub(super) fn most(&self) -> i64 {
         match self {
             Self::Fixed(most) | Self::External(most) | Self::Horizontal(_, most, ..) | Self::Keda(_, most, _) => *most,
-            // 0 and nothing are no bound.
+            // Knative reads 0 and a missing value as no limit.
             Self::Knative(told) => {
                 let most = told.get("autoscaling.knative.dev/max-scale").and_then(|most| most.parse().ok());
                 most.filter(|most| *most > 0).unwrap_or(i64::MAX)
@@ -58,7 +58,7 @@ impl Scaling {
     }
 }
 
-/// Notes that a field of the spec and an annotation say different things.
+/// Notes that a field of the spec takes precedence over a different annotation.
 pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
     notes: &mut Vec<Note>,
     part: ComponentKind,
@@ -74,7 +74,7 @@ pub(super) fn conflict<T: PartialEq + std::fmt::Display>(
     }
 }
 
-/// The fewest replicas.
+/// The minimum number of replicas.
 pub(super) fn least(user: &Component, runtime: &Component, annotations: &Annotations<'_>) -> Result<i64, Box<PlanError>> {
     let noted = annotations.read(MIN_REPLICAS, replicas, &ome_keys::MIN_REPLICAS.what())?.map(|(least, _)| least);
     let (ours, theirs) = (user.settings.min_replicas, runtime.settings.min_replicas);
@@ -82,7 +82,7 @@ pub(super) fn least(user: &Component, runtime: &Component, annotations: &Annotat
 }
 
 impl PlanBuilder<'_> {
-    /// Who says it, and whether the most that there may be was derived. With the mode come the fewest replicas, and whether KEDA is asked for.
+    /// The scaling, and whether the maximum was derived. `least` is the minimum number of replicas.
     pub(super) fn scaling(
         &self,
         part: ComponentKind,
@@ -93,7 +93,7 @@ impl PlanBuilder<'_> {
     ) -> Result<(Scaling, bool), Box<PlanError>> {
         let (ours, theirs) = (&user.settings, &runtime.settings);
         let some = |number: Option<i32>| number.map(i64::from);
-        // 0 counts as absent, as upstream's clients write it.
+        // 0 counts as absent: upstream's clients write it.
         let most_of = |number: Option<i32>| some(number).filter(|most| *most > 0);
 
         let noted = annotations.read(MIN_REPLICAS, replicas, &ome_keys::MIN_REPLICAS.what())?;
@@ -111,7 +111,7 @@ impl PlanBuilder<'_> {
         }
         let class = annotations.read(CLASS, |text| ome_keys::AUTOSCALER_CLASS.word(text), &ome_keys::AUTOSCALER_CLASS.what())?;
         let class = class.map(|(class, _)| class);
-        // What can't be read is told even where nothing asks for it.
+        // Invalid values are reported even if nothing uses them.
         metric_name(part, (user, runtime), annotations, METRIC, &mut Vec::new())?;
         for key in [TARGET, UTILIZATION] {
             annotations.read(key, percent, PERCENT_IS)?;
@@ -126,7 +126,7 @@ impl PlanBuilder<'_> {
                     );
                     notes.push((OVERRIDDEN, text));
                 }
-                // Nobody looks at how many there are: a derived maximum is always the same.
+                // The current number isn't considered: a derived maximum is always the same.
                 let most = (most.unwrap_or_else(|| DEFAULT_MAX_REPLICAS.max(least)), most.is_some());
                 return Ok((serverless::knative(part, (user, runtime), annotations, (least, most), notes)?, false));
             }
@@ -150,7 +150,7 @@ impl PlanBuilder<'_> {
         }
         let keda = self.keda(part, wants_keda, (user, runtime), annotations, notes)?;
         let live = self.live_replicas(part, mode);
-        // Once derived it never falls: else what was scaled down at night couldn't come back in the morning.
+        // A derived maximum never decreases: otherwise a service that was scaled down at night couldn't scale up again in the morning.
         let kept = |resource| {
             let scaler = self.snapshot.child(resource, &format!("{}-{}", self.service.name, part.name()));
             scaler.and_then(|scaler| scaler.observed.derived_most).unwrap_or_default()
@@ -165,7 +165,7 @@ impl PlanBuilder<'_> {
                 part.name()
             )));
         }
-        // A group of nodes is scaled only where a range is asked for: another replica is another group of GPUs.
+        // Groups of nodes are only scaled if a range is requested, because each replica needs another group of GPUs.
         let ranged = most.is_some_and(|most| most > least);
         if most == Some(least) || (matches!(mode, Mode::MultiNode(_)) && !ranged) {
             return Ok((Scaling::Fixed(least), false));
@@ -174,7 +174,7 @@ impl PlanBuilder<'_> {
         Ok((Scaling::Horizontal(least, ceiling(&HORIZONTAL_POD_AUTOSCALER), metric, percent), most.is_none()))
     }
 
-    /// Whether KEDA is asked for, wherever.
+    /// Whether KEDA is requested by any setting.
     pub(super) fn wants_keda(
         &self,
         part: ComponentKind,
@@ -182,7 +182,7 @@ impl PlanBuilder<'_> {
         annotations: &Annotations<'_>,
     ) -> Result<bool, Box<PlanError>> {
         let enabled = |config: Option<&KedaConfig>| config.and_then(|config| config.enable_keda);
-        // A router isn't what the service's own kedaConfig speaks of: it has no model to count requests of.
+        // The service's kedaConfig doesn't apply to a router, which has no model whose requests could be counted.
         let common = Some(&self.service.keda).filter(|_| part != ComponentKind::Router);
         let said = enabled(user.settings.keda_config.as_ref()).or(enabled(common));
         let noted = annotations.read(ENABLE_KEDA, |text| text.parse::<bool>().ok(), "true or false")?.map(|(enabled, _)| enabled);
@@ -190,7 +190,7 @@ impl PlanBuilder<'_> {
         Ok(said.or(noted).or(by_class).or(enabled(runtime.settings.keda_config.as_ref())).unwrap_or_default())
     }
 
-    /// The replicas that there are, whoever says so.
+    /// The current number of replicas, regardless of who set it.
     fn live_replicas(&self, part: ComponentKind, mode: Mode) -> i64 {
         let (resource, name) = part.workload(mode, &self.service.name);
         let live = self.snapshot.child(resource, &name);
@@ -208,7 +208,7 @@ impl PlanBuilder<'_> {
     ) -> Result<Option<Query>, Box<PlanError>> {
         let none = KedaConfig::default();
         let (ours, theirs) = (user.settings.keda_config.as_ref().unwrap_or(&none), runtime.settings.keda_config.as_ref().unwrap_or(&none));
-        // A router isn't what the service's own kedaConfig speaks of: it has no model to count requests of.
+        // The service's kedaConfig doesn't apply to a router, which has no model whose requests could be counted.
         let common = if part == ComponentKind::Router { &none } else { &self.service.keda };
         let layers = [ours, common, theirs];
         let said = ours.enable_keda.or(common.enable_keda);
@@ -238,7 +238,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// KEDA gives more replicas to a value that grows. Where few is what asks for more, the query is mirrored at the threshold.
+/// KEDA adds replicas if a value rises. If a low value must add replicas, the query is mirrored at the threshold.
 fn turned(operator: Option<&str>, query: String, threshold: &str, part: ComponentKind) -> Result<String, Box<PlanError>> {
     match operator {
         None | Some("GreaterThanOrEqual" | "GreaterThan") => Ok(query),
@@ -250,7 +250,7 @@ fn turned(operator: Option<&str>, query: String, threshold: &str, part: Componen
     }
 }
 
-/// The metric that is asked for, by the field or by an annotation.
+/// The requested metric, from the field or an annotation.
 pub(super) fn metric_name(
     part: ComponentKind,
     (user, runtime): (&Component, &Component),
@@ -270,10 +270,10 @@ pub(super) fn metric_name(
     Ok(ours.or(noted.map(|(metric, _)| metric)).or(theirs))
 }
 
-/// What [`percent`] reads.
+/// The description of the values that [`percent`] accepts.
 pub(super) const PERCENT_IS: &str = "a whole number above 0";
 
-/// What a HorizontalPodAutoscaler watches, and at how many percent.
+/// The metric of a HorizontalPodAutoscaler, and its target in percent.
 fn metric(
     part: ComponentKind,
     (user, runtime): (&Component, &Component),

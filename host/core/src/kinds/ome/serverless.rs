@@ -1,4 +1,4 @@
-//! What a component that Knative runs is told: how it is scaled, and how the traffic is shared.
+//! The settings of a component that Knative runs: its scaling, and its traffic split.
 
 use super::{
     PlanBuilder, PlanError,
@@ -8,17 +8,17 @@ use super::{
 use crate::{objects::knative::ScalingRequest, rules::ome_keys::percent, world::ome::Component};
 use std::collections::BTreeMap;
 
-/// How Knative's own annotations begin.
+/// The prefix of Knative's own annotations.
 const KNATIVE: &str = "autoscaling.knative.dev/";
 
-/// Knative's autoscaler for what it doesn't count itself.
+/// Knative's autoscaler for metrics that it doesn't measure itself.
 const BY_RESOURCES: &str = "hpa.autoscaling.knative.dev";
 
-/// Knative's other names of its annotations.
+/// Alternative names of Knative's annotations.
 const OTHER_NAMES: [(&str, &str); 3] =
     [("minScale", "min-scale"), ("maxScale", "max-scale"), ("targetUtilizationPercentage", "target-utilization-percentage")];
 
-/// What Knative is told, and what counts for nothing beside it.
+/// The settings for Knative, and notes on ignored settings.
 struct KnativeSettings<'a> {
     part: ComponentKind,
     told: BTreeMap<String, String>,
@@ -26,7 +26,7 @@ struct KnativeSettings<'a> {
 }
 
 impl KnativeSettings<'_> {
-    /// Who says a value first: a field of the service, Knative's own annotation, OME's, and what there is otherwise.
+    /// Sets a value in order of precedence: a field of the service, Knative's own annotation, OME's annotation, the default.
     fn settle(&mut self, name: &str, (field, of_field): (&str, Option<String>), ome: Option<(String, Annotation)>, other: Option<String>) {
         let theirs = self.told.remove(name);
         let part = self.part.name();
@@ -52,7 +52,7 @@ impl KnativeSettings<'_> {
     }
 }
 
-/// How Knative scales. Its own annotations are taken as they are, unless a field of the service says something else.
+/// Knative's scaling. Its own annotations are used unchanged, unless a field of the service takes precedence.
 pub(super) fn knative(
     part: ComponentKind,
     (user, runtime): (&Component, &Component),
@@ -72,7 +72,7 @@ pub(super) fn knative(
     let field = ours.min_replicas.map(|least| least.to_string());
     telling.settle("min-scale", ("minReplicas", field), noted(MIN_REPLICAS, least), Some(least.to_string()));
     let field = ours.max_replicas.filter(|most| *most > 0).map(|most| most.to_string());
-    // One that nobody has said gives way to what Knative is told otherwise.
+    // A derived maximum is raised to the other numbers that are set for Knative.
     let begin = [telling.number("min-scale"), telling.number("activation-scale"), telling.number("initial-scale")];
     let most = if most_is_said { most } else { begin.into_iter().flatten().fold(most, i64::max) };
     telling.settle("max-scale", ("maxReplicas", field), noted(MAX_REPLICAS, most).filter(|_| most_is_said), Some(most.to_string()));
@@ -124,24 +124,24 @@ pub(super) fn knative(
 }
 
 impl PlanBuilder<'_> {
-    /// The share of the traffic that the newest revision gets, and the revision that had all of it before and keeps the rest. None where
-    /// they are one and the same: there is nothing to share then.
+    /// The traffic share of the latest revision, and the previously rolled out revision, which keeps the rest. None if both are the same:
+    /// there is nothing to split.
     pub(super) fn canary(&self, component: &DeployedComponent, revision: &str) -> Option<(i64, String)> {
         let percent = component.either(|side| side.settings.canary_traffic_percent).unwrap_or(100);
         let before = self.before["components"][component.part.name()]["latestRolledoutRevision"].as_str()?;
         let live = self.snapshot.child(component.workload.0, &component.workload.1)?;
         let serving = live.observed.serving.as_ref()?;
         let gets = |name: &str| serving.traffic.iter().any(|traffic| traffic.revision_name == name);
-        // Only what Knative knows can get traffic: after a change of mode it is a name of ours.
+        // Traffic can only go to revisions that Knative knows: after a change of mode, the name is one of ours.
         let known = serving.ready.as_deref() == Some(before) || gets(before);
-        // Until Knative has made a revision of what was written last, its newest one isn't the newest.
+        // Until Knative has created a revision for the last write, its latest one isn't ours.
         let settled = live.observed.current_generation() && serving.configured && live.observed.revision.as_deref() == Some(revision);
         if percent < 100 {
             let newer = !settled || serving.created.as_deref() != Some(before);
             return (known && newer).then(|| (percent, before.to_owned()));
         }
-        // What the newest revision gets goes to the newest that works. If that is a canary which is being withdrawn, it must not get all of
-        // the traffic while the one that takes its place comes up.
+        // The latest revision's share goes to the latest ready one. If that is a canary that is being withdrawn, it must not get all
+        // traffic while its replacement starts.
         let shared =
             serving.traffic.iter().any(|traffic| traffic.revision_name == before && !traffic.latest_revision && traffic.percent > 0);
         let works = settled && serving.created == serving.ready;
@@ -149,7 +149,7 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// What is asked of each replica.
+/// The limits for requests to a replica.
 pub(super) fn scaling_request(component: &DeployedComponent) -> ScalingRequest {
     ScalingRequest {
         concurrency: component.either(|side| side.settings.container_concurrency).filter(|most| *most > 0),

@@ -1,4 +1,4 @@
-//! What a service says, read and checked.
+//! Parses and checks a service's spec.
 
 use super::{ACCEPTED, PlanError, predictor::Predictor};
 use crate::{kinds::questions::Questions, objects::strings, rules::ome_keys::STORAGE_URI, world::ome::Component};
@@ -10,10 +10,10 @@ use pointsman_sandbox::{digest::Digested, point, words};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// The longest name of a service: `-decoder` comes behind it, and a Service's name has 63 characters at most.
+/// The maximum length of a service's name: with the suffix `-decoder`, a Service's name has at most 63 characters.
 const MAX_NAME_LENGTH: usize = 55;
 
-/// How many fine-tuned weights a service serves: each is fetched by an init container of its own.
+/// The maximum number of fine-tuned weights: an init container downloads each of them.
 const MAX_WEIGHTS: usize = 16;
 
 /// A service.
@@ -31,17 +31,17 @@ pub(super) struct Service {
     pub(super) keda: KedaConfig,
     /// Its whole spec, as JSON.
     pub(super) spec: String,
-    /// Where a predictor has its model from, in place of the nodes.
+    /// The URI of a predictor's model, instead of the nodes' copy.
     pub(super) storage_uri: Option<String>,
-    /// Which version of its runtime a predictor wants, and which protocol it is to speak.
+    /// A predictor's version of its runtime, and its protocol.
     pub(super) runtime_version: Option<String>,
     pub(super) protocol: Option<String>,
-    /// As policies see it.
+    /// The subject for policies.
     pub(super) subject: Digested<point::Subject>,
 }
 
 impl Service {
-    /// Reads it.
+    /// Reads the service.
     pub(super) fn read(asking: &Questions<'_>) -> Result<Self, Box<PlanError>> {
         let subject = &asking.snapshot.subject;
         let content = subject.content();
@@ -61,7 +61,7 @@ impl Service {
             labels,
             annotations,
             model: given("model").map(ModelRef::deserialize).transpose().map_err(|error| wrong("model", error))?,
-            // Templating tools write an empty name where none was set.
+            // Templating tools write an empty name if none is set.
             runtime: given("runtime")
                 .map(ServingRuntimeRef::deserialize)
                 .transpose()
@@ -84,13 +84,13 @@ impl Service {
         })
     }
 
-    /// Whether its engine says itself what runs.
+    /// Whether its engine specifies its own containers.
     pub(super) fn brings_containers(&self) -> bool {
         let parts = self.engine.iter().flat_map(|engine| [Some(&engine.part), engine.leader.as_ref()]).flatten();
         parts.into_iter().any(|part| part.0.get("pod").is_some_and(|pod| pod.get("containers").is_some()) || part.0.contains_key("runner"))
     }
 
-    /// Where the engine's model comes from, if not from the nodes.
+    /// The URI of the engine's model, if it isn't on the nodes.
     pub(super) fn model_uri(&self) -> Option<&String> {
         let own = self.engine.as_ref().and_then(|engine| engine.settings.annotations.get(STORAGE_URI.key));
         own.or_else(|| self.annotations.get(STORAGE_URI.key)).or(self.storage_uri.as_ref())
@@ -101,7 +101,7 @@ impl Service {
         self.model.as_ref().map_or(&[], |model| &model.fine_tuned_weights)
     }
 
-    /// Whether it can be served at all.
+    /// Checks whether the service can be served at all.
     pub(super) fn check(&self) -> Result<(), Box<PlanError>> {
         let refused = |reason: &str, message: String| Err(PlanError::new(ACCEPTED, reason, message, "InvalidPredictorSpec"));
         let name = &self.name;

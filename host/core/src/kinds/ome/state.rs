@@ -1,4 +1,4 @@
-//! What is told of the parts of a service, from what its objects and pods tell.
+//! The conditions and status fields of the parts of a service, from the state of its objects and pods.
 
 use super::{
     ModelFailure, PlanBuilder, StepResults,
@@ -16,21 +16,21 @@ use crate::{
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
-/// Whether the service can be reached.
+/// Whether the service is reachable.
 const INGRESS: &str = "IngressReady";
 
-/// What is known of the parts.
+/// The state of the parts.
 pub(super) struct ComponentsHealth {
     pub(super) conditions: Vec<Condition>,
     states: Vec<(ComponentKind, ComponentHealth)>,
 }
 
-/// How a component fares.
+/// The state of a component.
 struct ComponentHealth {
     fares: WorkloadHealth,
-    /// The revision that its workload has now, as the component's name and a number.
+    /// The current revision of its workload, as the component's name and a number.
     running: Option<String>,
-    /// What Knative tells of its revisions, if it runs it.
+    /// Knative's state of its revisions, if Knative runs it.
     serving: Option<Box<KnativeStatus>>,
 }
 
@@ -60,7 +60,7 @@ impl PlanBuilder<'_> {
         ComponentsHealth { conditions, states }
     }
 
-    /// What runs a component's pods now: while another takes its place that may be two, and the planned one counts.
+    /// The existing object that runs a component's pods: during a replacement there may be two, and the planned one takes precedence.
     fn live(&self, part: ComponentKind, found: &StepResults) -> Option<&Arc<OwnedObject>> {
         let planned = found.workloads.get(part.name()).and_then(|key| self.snapshot.child(key.resource, &key.name));
         planned.or_else(|| part.workloads(self.snapshot).last()).filter(|live| !live.deleting)
@@ -78,9 +78,9 @@ impl PlanBuilder<'_> {
         ComponentHealth { fares, running, serving: live.observed.serving.clone() }
     }
 
-    /// What Knative tells of the component that requests come to, if it runs that: nothing yet, at first.
+    /// Knative's state of the component that receives requests, if Knative runs it; empty at first.
     fn served(&self, found: &StepResults) -> Option<KnativeStatus> {
-        // While a plan is held, what runs tells which that is.
+        // While the objects aren't planned, the existing ones determine the component.
         let running = || [ComponentKind::Router, ComponentKind::Engine].into_iter().find(|part| self.live(*part, found).is_some());
         let entry = found.entry().map(|entry| entry.part).or_else(running)?;
         let live = self.live(entry, found);
@@ -110,7 +110,7 @@ impl PlanBuilder<'_> {
         let route = self.snapshot.child(&HTTP_ROUTE, name);
         let Some(known) = route.and_then(|_| self.snapshot.referenced(&HTTP_ROUTE, &self.snapshot.subject.key.namespace, name)) else {
             let blocked = || Condition::unknown(INGRESS, "Blocked", "There is no route yet.");
-            // The same whether the route was just made or is known: nothing else may happen to it for long.
+            // A new route has the same condition as a known one that isn't accepted, because nothing else may change for a while.
             return if found.objects.is_some() { gateways::not_reported(INGRESS, "the route", &parent) } else { blocked() };
         };
         let taken = || {
@@ -119,7 +119,7 @@ impl PlanBuilder<'_> {
         gateways::refusal(INGRESS, "the route", known, &[parent]).unwrap_or_else(taken)
     }
 
-    /// Everything of the status but its conditions.
+    /// The fields of the status, without the conditions.
     pub(super) fn fields(&self, found: &StepResults, parts: &ComponentsHealth, failure: Option<ModelFailure>) -> Map<String, Value> {
         let mut fields = Map::new();
         let mut keep = |name: &str, value: Option<Value>| fields.insert(name.to_owned(), value.unwrap_or_default());
@@ -143,7 +143,7 @@ impl PlanBuilder<'_> {
             .collect();
         keep("components", (!components.is_empty()).then_some(Value::Object(components)));
         keep("modelStatus", Some(self.model_status(found, parts, failure)));
-        // What runs was made with the former choice until it is made with another.
+        // Existing objects use the previous choice until they are replaced.
         let held = found.objects.is_none() && !self.snapshot.children.is_empty();
         let choice = if held {
             self.former("runtime").or_else(|| self.choice.clone())
@@ -165,7 +165,7 @@ impl PlanBuilder<'_> {
             return Some(revisions(serving, before));
         }
         let created = found.revisions.get(part.name()).cloned().or_else(|| state.running.clone())?;
-        // What is ready is what the workload has rolled out, which may be older than what is planned now.
+        // The ready revision is the one that the workload has rolled out, which may be older than the planned one.
         let rolled_out = state.running.clone().filter(|_| state.fares.rolled_out);
         let latest = rolled_out.clone().or_else(|| former("latestRolledoutRevision"));
         let previous = match (former("latestRolledoutRevision"), &rolled_out) {
@@ -202,7 +202,7 @@ impl PlanBuilder<'_> {
                 .states
                 .iter()
                 .all(|(part, state)| state.fares.rolled_out && (found.revisions.get(part.name()) == state.running.as_ref()));
-        // Knative doesn't say how many there are.
+        // Knative doesn't report the number of replicas.
         let is_knative = serving.iter().any(|state| state.serving.is_some());
         let (transition, target) = if let Some(failure) = &failure {
             (failure.blames.unwrap_or("InProgress"), "Pending")
@@ -249,7 +249,7 @@ impl PlanBuilder<'_> {
 }
 
 impl ComponentHealth {
-    /// Before there is what runs its pods.
+    /// The state before the object that runs its pods exists.
     fn waiting(part: ComponentKind, planned: Option<&ObjectKey>) -> Self {
         let fares = if let Some(ObjectKey { resource, name, .. }) = planned {
             WorkloadHealth::being_created(part.condition(), resource, name)
@@ -261,7 +261,7 @@ impl ComponentHealth {
     }
 }
 
-/// What is told of the revisions of a component that Knative runs. Rolled out is the one that had all of the traffic last.
+/// The status fields for the revisions of a component that Knative runs. The rolled out revision is the last one that had all traffic.
 fn revisions(serving: &KnativeStatus, before: &Value) -> Value {
     let former = |field: &str| before[field].as_str().map(str::to_owned);
     let whole = serving.traffic.iter().find(|traffic| traffic.latest_revision && traffic.percent == 100);

@@ -1,5 +1,5 @@
-//! A model on a PersistentVolumeClaim: no agent sees it, so a Job reads its files where the claim can be mounted. Once that has succeeded, the
-//! model's status is the record of it, until its storage is another.
+//! Models on PersistentVolumeClaims: agents can't see them, so a Job reads their files from the mounted claim. After it succeeds, the
+//! model's status is the record of that, until the storage changes.
 
 mod observed;
 #[cfg(test)]
@@ -18,28 +18,28 @@ use std::sync::Arc;
 /// The label of these Jobs and their pods; its value is `true`.
 pub const INSPECTION: &str = "pointsman.dev/model-inspection";
 
-/// The annotation of these Jobs and their pods with the model, by its key in agents' ConfigMaps.
+/// The annotation of these Jobs and their pods with the model, by its key in the agents' ConfigMaps.
 pub const MODEL: &str = "pointsman.dev/model";
 
-/// The annotation of a Job with the image that it was created with: policies of a cluster may replace the one of its pods.
+/// The annotation of a Job with the image that it was created with: a cluster's policies may replace the image of its pods.
 const IMAGE: &str = "pointsman.dev/model-inspect-image";
 
-/// How much a container may report when it ends: what a kubelet keeps.
+/// The maximum length of a container's termination message, which the kubelet limits.
 pub const MAX_FACTS: usize = 4096;
 
-/// How many seconds a Job stays that has ended. One that has failed is followed by the next.
+/// How many seconds a Job is retained after its end. After a failure, the next Job follows.
 const SECONDS_AFTER_END: i64 = 1800;
 
-/// How often a pod is replaced that ends without a report.
+/// How many times a pod that ends without a report is replaced.
 const BACKOFF_LIMIT: i64 = 2;
 
-/// How long the part of a Job's name may be that comes from the model.
+/// The maximum length of the model's part of a Job's name.
 const MAX_NAME: usize = 45;
 
 /// The container of its pods.
 const CONTAINER: &str = "inspect";
 
-/// Where the claim is mounted.
+/// The mount path of the claim.
 const MOUNT: &str = "/claim";
 
 /// The reason of a model whose claim has been read.
@@ -48,58 +48,58 @@ const INSPECTED: &str = "ClaimInspected";
 /// The reason of a model whose claim is being read.
 const INSPECTING: &str = "Inspecting";
 
-/// A place on a claim.
+/// A path on a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPath {
     /// The claim's namespace, if the URI specifies it.
     pub namespace: Option<String>,
     /// The claim's name.
     pub claim: String,
-    /// The folder on it.
+    /// The directory on it.
     pub path: String,
 }
 
-/// What is to be done.
+/// A step to take.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Create this Job.
     Create(Value),
-    /// Delete this Job: the model or the image has changed, or its pod goes on after its report was recorded.
+    /// Delete this Job: the model or the image has changed, or its pod still runs after its report was recorded.
     Delete(InspectionJob),
 }
 
-/// What is known of a model on a claim.
+/// The known state of a model on a claim.
 #[derive(Clone, Debug)]
 pub struct Inspection<'a> {
     /// The model.
     pub live: &'a LiveModel,
-    /// Its key in agents' ConfigMaps.
+    /// Its key in the agents' ConfigMaps.
     pub key: &'a str,
-    /// Its place, or what is wrong with its URI.
+    /// Its path, or why its URI is invalid.
     pub place: Result<ClaimPath, String>,
-    /// The image that inspects it, or why that isn't known.
+    /// The image of its Jobs, or why that is unknown.
     pub image: Result<&'a str, &'a str>,
-    /// Why its Job could not be created last.
+    /// Why the last creation of its Job was rejected.
     pub refusal: Option<&'a str>,
-    /// The Jobs about it.
+    /// Its Jobs.
     pub jobs: Vec<&'a InspectionJob>,
     /// Their pods.
     pub pods: Vec<&'a InspectionPod>,
 }
 
-/// What follows for a model on a claim.
+/// The outcome for a model on a claim.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What its status is to be.
+    /// The status to report.
     pub summary: Summary,
-    /// What to do.
+    /// The steps to take.
     pub steps: Vec<Step>,
     /// Whether a Job would be created if the image were known.
     pub needs_image: bool,
 }
 
 impl Inspection<'_> {
-    /// What its status is to be, and what to do.
+    /// Determines the status to report and the steps to take.
     pub fn outcome(&self) -> Outcome {
         let outcome = |summary, steps| Outcome { summary, steps, needs_image: false };
         let place = match self.place() {
@@ -116,10 +116,10 @@ impl Inspection<'_> {
         let facts =
             pods.clone().find_map(|pod| if let PodProgress::Reported(facts) = &pod.progress { Some(Arc::clone(facts)) } else { None });
         let at = format!("{namespace}/{name}");
-        // Whatever becomes of the Job, what it has found stays.
+        // The result of the Job is retained, regardless of what happens to the Job.
         let is_recorded = self.is_recorded(&at);
         if is_recorded || facts.is_some() {
-            // A container that others have put beside it keeps its pod from ending.
+            // A container that others added keeps its pod from ending.
             let goes_on = job.filter(|job| is_recorded && facts.is_some() && job.progress == Progress::Pending && !job.is_deleting);
             steps.extend(goes_on.map(|job| Step::Delete((*job).clone())));
             return outcome(Summary { facts, ..holds(&place.claim, &at) }, steps);
@@ -146,7 +146,7 @@ impl Inspection<'_> {
         recorded.filter(|known| known.status == "True").any(|known| known.message.contains(job))
     }
 
-    /// The place with its namespace. A model of a namespace has no access to claims of others.
+    /// The path with its namespace. A namespaced model has no access to claims of other namespaces.
     fn place(&self) -> Result<ClaimPath, (&'static str, String)> {
         let place = self.place.clone().map_err(|why| ("InvalidStorage", line(&format!("spec.storage.storageUri: {why}"))))?;
         let own = Some(self.live.object.namespace.clone()).filter(|namespace| !namespace.is_empty());
@@ -170,7 +170,7 @@ impl Inspection<'_> {
         deletions(&self.live.object, self.jobs.iter().copied().filter(|job| which(job)))
     }
 
-    /// A name for each state of what is inspected.
+    /// A name that is unique for each state of the inspected model.
     fn job_name(&self) -> String {
         let ModelObject { uid, storage, refresh, .. } = &self.live.object;
         let inspected = json!([uid, storage.storage_uri, storage.node_selector, self.required_nodes(), refresh]).to_string();
@@ -191,7 +191,7 @@ impl Inspection<'_> {
         // A mesh's proxy would keep the pod from ending.
         let pod_labels = json!({INSPECTION: "true", "sidecar.istio.io/inject": "false"});
         let pod_annotations = json!({MODEL: self.key, "linkerd.io/inject": "disabled"});
-        // A volume may be one of a node with accelerators, whose taints pods without any can't tolerate otherwise.
+        // The volume may be bound to a node with accelerators, whose taints a pod without them wouldn't tolerate.
         let tolerations = ["nvidia.com/gpu", "amd.com/gpu"].map(|key| json!({"key": key, "operator": "Exists", "effect": "NoSchedule"}));
         let container = json!({
             "name": CONTAINER,
@@ -234,7 +234,7 @@ impl Inspection<'_> {
             "spec": {
                 "backoffLimit": BACKOFF_LIMIT,
                 "ttlSecondsAfterFinished": SECONDS_AFTER_END,
-                // A drained node is no failure of the claim, and what the command reports is the same when it runs again.
+                // Draining a node isn't a failure of the claim, and a second run reports the same.
                 "podFailurePolicy": {"rules": [
                     {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
                     {"action": "FailJob", "onExitCodes": {"containerName": CONTAINER, "operator": "In", "values": [1]}},
@@ -245,7 +245,7 @@ impl Inspection<'_> {
     }
 }
 
-/// What is known of a model by a Job that hasn't succeeded, and by its newest pod.
+/// The status of a model whose Job hasn't succeeded, from the Job and its newest pod.
 fn progress(job: &InspectionJob, pod: Option<&PodProgress>, claim: &str, at: &str) -> Summary {
     let minutes = SECONDS_AFTER_END / 60;
     let again = format!("Pointsman tries again after {minutes} minutes, or once you delete the Job.");
@@ -253,7 +253,7 @@ fn progress(job: &InspectionJob, pod: Option<&PodProgress>, claim: &str, at: &st
     match (&job.progress, pod) {
         _ if job.is_deleting => unready(INSPECTING, format!("The Job {at} is being replaced.")),
         (Progress::Failed(_) | Progress::Complete, Some(PodProgress::Failed(why))) | (Progress::Failed(why), _) => failure(why),
-        // Its pods are brought by another watch, or somebody has deleted them.
+        // The watch of its pods may be late, or they were deleted.
         (Progress::Complete, _) => unready(INSPECTING, format!("The Job {at} has ended, and the result of its pod is unknown. {again}")),
         (Progress::Suspended, _) => {
             unready("JobSuspended", format!("The Job {at} is suspended: it reads the claim once whoever suspended it resumes it."))
@@ -274,7 +274,7 @@ fn progress(job: &InspectionJob, pod: Option<&PodProgress>, claim: &str, at: &st
     }
 }
 
-/// What is said of a model on a claim while Jobs and pods can't be listed.
+/// The status of a model on a claim if Jobs and pods can't be listed.
 pub fn unlisted(why: &str) -> Summary {
     unready("JobsUnknown", format!("Jobs and their pods can't be listed: {}", line(why)))
 }

@@ -1,4 +1,4 @@
-//! The Jobs that inspect models, and their pods, as the cluster shows them.
+//! The Jobs that inspect models, and their pods, as observed in the cluster.
 
 use super::{CONTAINER, IMAGE, MAX_FACTS, MODEL, Step};
 use crate::model_nodes::assignment::ModelObject;
@@ -10,7 +10,7 @@ use pointsman_sandbox::text::printable_line;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// How far a Job is.
+/// The progress of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Progress {
     Pending,
@@ -26,7 +26,7 @@ pub struct InspectionJob {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// It, and no later one of the same name.
+    /// Its uid, which distinguishes it from later Jobs with the same name.
     pub uid: String,
     /// The uid of the model that owns it.
     pub(super) owner: String,
@@ -35,15 +35,15 @@ pub struct InspectionJob {
     pub(super) is_deleting: bool,
 }
 
-/// What a pod does.
+/// The progress of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum PodProgress {
-    /// It has no node, or its container can't start: a sentence, if there is one.
+    /// It has no node, or its container can't start: a message, if there is one.
     Waiting(Option<String>),
     Running,
-    /// It has ended with the fields of a spec.
+    /// It has ended, and reported fields for the model's spec.
     Reported(Arc<str>),
-    /// It has ended otherwise: a sentence.
+    /// It has ended without a report: a message.
     Failed(String),
 }
 
@@ -57,7 +57,7 @@ pub struct InspectionPod {
     pub(super) progress: PodProgress,
 }
 
-/// The key of the model that a Job or pod is about.
+/// The key of the model of a Job or a pod.
 pub fn model_key(metadata: &ObjectMeta) -> Option<&str> {
     metadata.annotations.as_ref()?.get(MODEL).map(String::as_str)
 }
@@ -67,14 +67,14 @@ fn owner(metadata: &ObjectMeta, kinds: &[&str]) -> Option<String> {
     owners.find(|owner| owner.controller == Some(true) && kinds.contains(&&*owner.kind)).map(|owner| owner.uid.clone())
 }
 
-/// What somebody else has written, as a line that isn't long and ends as a sentence does.
+/// A foreign text as one short line with final punctuation.
 pub(super) fn line(text: &str) -> String {
     let text = printable_line(text.trim());
     if text.ends_with(['.', '!', '?']) { text } else { format!("{text}.") }
 }
 
 impl InspectionJob {
-    /// Reads one; none if no model owns it.
+    /// Parses a Job; none if no model owns it.
     pub fn from_job(job: &Job) -> Option<Self> {
         let metadata = &job.metadata;
         let status = job.status.as_ref();
@@ -104,14 +104,14 @@ impl InspectionJob {
     }
 }
 
-/// Deletes those of these Jobs that are the model's and aren't about to go.
+/// Deletes those of these Jobs that the model owns and that aren't being deleted.
 pub fn deletions<'a>(model: &ModelObject, jobs: impl IntoIterator<Item = &'a InspectionJob>) -> Vec<Step> {
     let jobs = jobs.into_iter().filter(|job| job.owner == model.uid && !job.is_deleting);
     jobs.map(|job| Step::Delete(job.clone())).collect()
 }
 
 impl InspectionPod {
-    /// Reads one; none if no Job owns it.
+    /// Parses a pod; none if no Job owns it.
     pub fn from_pod(pod: &Pod) -> Option<Self> {
         Some(Self {
             namespace: pod.metadata.namespace.clone()?,
@@ -125,7 +125,7 @@ impl InspectionPod {
 impl PodProgress {
     fn read(pod: &Pod) -> Self {
         let Some(status) = &pod.status else { return Self::Waiting(None) };
-        // Others may have put containers beside it.
+        // Others may have added containers.
         let mut containers = status.container_statuses.iter().flatten();
         let container = containers.find(|container| container.name == CONTAINER);
         let state = container.and_then(|container| container.state.as_ref());
@@ -146,7 +146,7 @@ impl PodProgress {
         }
         let waiting = state.and_then(|state| state.waiting.as_ref()).and_then(|waiting| match waiting.reason.as_deref()? {
             "ContainerCreating" | "PodInitializing" => None,
-            // Kubelets alternate between these.
+            // Kubelets alternate between these two.
             "ErrImagePull" | "ImagePullBackOff" => {
                 let image = container.map(|container| container.image.as_str()).unwrap_or_default();
                 Some(format!("The image {image} can't be pulled."))
@@ -162,7 +162,7 @@ impl PodProgress {
     }
 }
 
-/// What a pod has reported, if that is an object.
+/// A pod's report, if it is a JSON object.
 fn facts(text: &str) -> Option<Arc<str>> {
     let is_object = text.len() <= MAX_FACTS && serde_json::from_str::<Value>(text).is_ok_and(|facts| facts.is_object());
     is_object.then(|| text.trim().into())

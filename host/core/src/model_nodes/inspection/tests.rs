@@ -22,7 +22,7 @@ fn inspection(live: &LiveModel) -> Inspection<'_> {
     Inspection { live, key: "k", place: Ok(place(None)), image: Ok("host:1"), refusal: None, jobs: Vec::new(), pods: Vec::new() }
 }
 
-/// The Job that is created for a model, with what the API server adds, and this status.
+/// The Job for a model, with the fields that the API server adds, and this status.
 fn created(live: &LiveModel, status: Value) -> InspectionJob {
     let Outcome { steps, .. } = inspection(live).outcome();
     let [Step::Create(job)] = &steps[..] else { panic!("{steps:?}") };
@@ -39,7 +39,7 @@ fn pod(status: Value) -> InspectionPod {
     InspectionPod::from_pod(&serde_json::from_value(pod).unwrap()).unwrap()
 }
 
-/// A pod beside whose container a mesh has put another one.
+/// A pod to which a mesh has added a container.
 #[allow(clippy::needless_pass_by_value, reason = "a JSON literal is a value")]
 fn in_state(state: Value) -> InspectionPod {
     let container = |name: &str, state: &Value| json!({"name": name, "image": "host:1", "imageID": "i", "ready": false, "restartCount": 0, "state": state});
@@ -85,7 +85,7 @@ fn what_its_pod_reports_stays_in_the_status_when_the_job_goes() {
     let outcome = Inspection { jobs: vec![&job], pods: vec![&pod], ..inspection(&live) }.outcome();
     assert_eq!((said(&outcome).0, said(&outcome).1), (LifeCycleState::Ready, INSPECTED));
     assert_eq!((outcome.summary.facts.as_deref(), outcome.steps.len()), (Some(r#"{"modelType": "llama"}"#), 0));
-    // A sidecar keeps the pod, and so the Job, from ending.
+    // A sidecar keeps the pod, and therefore the Job, from ending.
     let kept = created(&live, json!({}));
     let beside = Inspection { jobs: vec![&kept], pods: vec![&pod], ..inspection(&live) }.outcome();
     assert_eq!((said(&beside), beside.steps.len()), (said(&outcome), 0));
@@ -104,10 +104,10 @@ fn what_its_pod_reports_stays_in_the_status_when_the_job_goes() {
     assert!(alone.summary.facts.is_none(), "what is filled in stays");
     let recorded_beside = Inspection { jobs: vec![&kept], pods: vec![&pod], ..inspection(&same) }.outcome();
     assert_eq!((said(&recorded_beside), &recorded_beside.steps[..]), (said(&outcome), &[Step::Delete(kept)][..]));
-    // Another state that somebody has written is none of the record.
+    // A state that another writer has set isn't the record.
     let overwritten = recorded(json!({"/status": {"state": "Failed", "conditions": [condition]}}));
     assert_eq!(said(&inspection(&overwritten).outcome()).0, LifeCycleState::Ready);
-    // Another place is read, whatever the status says of the last one.
+    // Another path is read, regardless of the recorded one.
     let other = recorded(json!({"/spec/storage": {"storageUri": "pvc://claim/other"}}));
     let outcome = Inspection { jobs: vec![&job], ..inspection(&other) }.outcome();
     assert_eq!(said(&outcome).0, LifeCycleState::InTransit);
@@ -196,7 +196,7 @@ fn another_storage_is_another_job() {
     let preferred = json!({"preferredDuringSchedulingIgnoredDuringExecution": []});
     let same = model(json!({"/spec/storage": {"nodeAffinity": preferred}}));
     assert_eq!(inspection(&same).job_name(), old.name);
-    // One that belongs to another model of the name isn't ours.
+    // A Job of another model with the same name isn't ours.
     let another = model(json!({"/metadata": {"uid": "n"}}));
     let steps = Inspection { jobs: vec![&old], ..inspection(&another) }.outcome().steps;
     assert!(matches!(&steps[..], [Step::Create(_)]), "{steps:?}");

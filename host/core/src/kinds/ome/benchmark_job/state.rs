@@ -24,7 +24,7 @@ const FAILURE_MESSAGE: &str = "failureMessage";
 const RESULT_LOCATION: &str = "resultLocation";
 
 impl PlanBuilder<'_> {
-    /// The conditions, `stopped` among them.
+    /// The conditions, including `stopped`.
     pub(super) fn conditions(&self, stopped: Option<&Condition>) -> Vec<Condition> {
         let at = stopped.map(|stopped| stopped.type_);
         let before =
@@ -42,8 +42,7 @@ impl PlanBuilder<'_> {
         conditions
     }
 
-    /// That a step on the way to the Job is done. It says the same when the Job is created and later, whatever has become of what it was made
-    /// from.
+    /// The condition for a completed step. The message stays the same after the Job is created, even if the step's inputs change.
     fn step_done(&self, step: &'static str) -> Condition {
         match step {
             ENDPOINT_READY => Condition::satisfied(
@@ -59,12 +58,12 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Whether the Job that exists was created from the spec as it is; so it is where there is none.
+    /// Whether the existing Job was created from the current spec; true if there is no Job.
     fn is_of_this_spec(&self) -> bool {
         self.job().is_none_or(|job| job.observed.spec_hash.as_ref() == Some(&self.benchmark.spec_hash))
     }
 
-    /// What a user should know of the spec.
+    /// Notes on the spec for the user.
     fn spec_notes(&self) -> Vec<String> {
         let Some(accepted) = self.benchmark.accept().ok().filter(|_| self.is_of_this_spec()) else { return Vec::new() };
         let output = self.output(&accepted).map(|(output, _)| output.notes).unwrap_or_default();
@@ -75,7 +74,7 @@ impl PlanBuilder<'_> {
         storage::output(&accepted.spec.output_location, &self.benchmark.namespace, &self.folder(accepted)?)
     }
 
-    /// Whether the results are there.
+    /// Whether the results exist.
     fn completed(&self, stopped: Option<&Condition>) -> Condition {
         let Some(job) = self.job() else {
             if self.is_over() {
@@ -112,7 +111,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// A Job none of whose pods has begun.
+    /// The condition for a Job whose pods haven't started.
     fn pending(&self, job: &OwnedObject) -> Condition {
         match self.failing_pod() {
             Some((pod, failure)) if failure.started => {
@@ -125,7 +124,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// What a Job is at whose pods have begun.
+    /// The progress of a Job whose pods have started.
     fn running(&self, job: &OwnedObject, status: &JobStatus) -> String {
         if status.failed == 0 {
             return "The benchmark is running.".to_owned();
@@ -143,7 +142,7 @@ impl PlanBuilder<'_> {
         pods.find_map(|pod| Some((pod.name.as_str(), pod.failure.as_ref()?)))
     }
 
-    /// Why the Job has failed. What its pods told stays after they are gone.
+    /// Why the Job has failed. The reason from a pod is retained after the pod is gone.
     fn failure(&self, job: &OwnedObject) -> String {
         let failed = job.observed.condition("Failed");
         let said = failed.map(|failed| failed.message.as_str()).filter(|said| !said.is_empty()).unwrap_or("it gives no reason");
@@ -155,7 +154,7 @@ impl PlanBuilder<'_> {
         former.map_or(of_job.clone(), str::to_owned)
     }
 
-    /// A condition as it was.
+    /// The previous condition.
     fn former(&self, type_: &'static str) -> Condition {
         let conditions = self.before["conditions"].as_array().into_iter().flatten();
         let former = conditions.into_iter().find(|condition| condition["type"] == type_);
@@ -164,7 +163,7 @@ impl PlanBuilder<'_> {
         let status = match text("status").as_deref() {
             Some("True") => true,
             Some("False") => false,
-            // Another controller has run it.
+            // Another controller ran the benchmark.
             _ => !failed,
         };
         let words = if failed { (FAILED, "The benchmark has failed.") } else { (COMPLETED_STATE, "The benchmark has completed.") };
@@ -176,7 +175,7 @@ impl PlanBuilder<'_> {
         Condition::new(type_, Some(status), reason, message)
     }
 
-    /// The place of the results of the Job that exists, or is to be created.
+    /// The location of the results of the existing Job, or of the one to be created.
     fn location(&self) -> Option<String> {
         if !self.is_of_this_spec() {
             return self.before[RESULT_LOCATION].as_str().map(str::to_owned);
@@ -185,9 +184,9 @@ impl PlanBuilder<'_> {
         self.output(&accepted).ok().map(|(_, location)| location)
     }
 
-    /// The fields of the status. What a run that is over has left there stays.
+    /// The fields of the status. Those of a completed run stay unchanged.
     pub(super) fn fields(&self, conditions: &[Condition]) -> Map<String, Value> {
-        // Until the next run has its Job, too: if the spec becomes again what it was, nothing is run.
+        // They stay until the next run has its Job: if the spec is reverted before, nothing runs.
         if self.is_over() || self.job().is_none() && self.record.has_ended() {
             return Map::new();
         }

@@ -1,27 +1,27 @@
-//! Where results go, and where datasets come from: what the tool, the container and the pod need for each kind of storage.
+//! Storages for results and datasets: what the tool, the container and the pod need for each kind.
 
 use super::arguments::{Arguments, literal};
 use pointsman_crds::ome::storage::StorageSpec;
 use serde_json::{Value, json};
 
-/// Where results are before they are uploaded, or stay.
+/// The directory for results, until they are uploaded or for good.
 const RESULTS: &str = "/mnt/results";
 const RESULTS_VOLUME: &str = "results";
 
-/// Where a Secret is mounted whose entries are files.
+/// The directory where a Secret's entries are mounted as files.
 const CREDENTIALS: &str = "/mnt/credentials";
 const CREDENTIALS_VOLUME: &str = "credentials";
 
-/// Where a dataset is mounted.
+/// The directory where a dataset is mounted.
 const DATASET: &str = "/mnt/dataset";
 
-/// The kinds of file that genai-bench reads.
+/// The file types that genai-bench reads.
 const DATASET_SUFFIXES: [&str; 3] = [".csv", ".json", ".txt"];
 
 /// A reason and a message.
 pub(super) type Refusal = (&'static str, String);
 
-/// What a storage adds to the pod.
+/// The additions of a storage to the pod.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Storage {
     pub(super) arguments: Arguments,
@@ -29,12 +29,12 @@ pub(super) struct Storage {
     pub(super) env_from: Vec<Value>,
     pub(super) mounts: Vec<Value>,
     pub(super) volumes: Vec<Value>,
-    /// What a user should know.
+    /// Notes for the user.
     pub(super) notes: Vec<String>,
 }
 
-/// A secret that the tool takes as a variable: its name, the parameter that OME has for it, and the entry of a Secret with another name than
-/// the variable's.
+/// A secret that the tool reads from a variable: the variable, OME's parameter, and the entry in a Secret if its name differs from the
+/// variable's.
 type SecretVariable = (&'static str, &'static str, &'static str);
 
 const AWS: [SecretVariable; 3] = [
@@ -50,7 +50,7 @@ const AZURE: [SecretVariable; 3] = [
 const GITHUB: [SecretVariable; 1] = [("GITHUB_TOKEN", "github_token", "token")];
 const OCI: [SecretVariable; 1] = [("OCI_SECURITY_TOKEN", "security_token", "security_token")];
 
-/// What the tool does with its results: the storage, and their place as people name it.
+/// The storage for the results, and their readable location.
 pub(super) fn output(spec: &StorageSpec, namespace: &str, folder: &str) -> Result<(Storage, String), Refusal> {
     let uri = spec.storage_uri.as_str();
     let (scheme, rest) = uri.split_once("://").unwrap_or_default();
@@ -95,7 +95,7 @@ impl Storage {
         self.arguments.flag("--storage-prefix", prefix);
     }
 
-    /// What the tool takes as variables: from the Secret, whose entries may have their names or others, and from parameters.
+    /// Adds the tool's variables: from the Secret, whose entries may have the variables' names or others, and from parameters.
     fn secrets(&mut self, spec: &StorageSpec, variables: &[SecretVariable]) {
         if let Some(secret) = given(spec.key.as_deref()) {
             self.env_from.push(json!({"secretRef": {"name": secret}}));
@@ -114,7 +114,7 @@ impl Storage {
         }
     }
 
-    /// Mounts the Secret, for what the tool reads from files. The answer is the path of a file there.
+    /// Mounts the Secret for the tool to read as files, and returns the path of a file there.
     fn credentials_file(&mut self, spec: &StorageSpec, file: &str) -> Option<String> {
         let secret = given(spec.key.as_deref())?;
         self.volumes.push(json!({"name": CREDENTIALS_VOLUME, "secret": {"secretName": secret}}));
@@ -171,7 +171,7 @@ impl Storage {
             return Err(("InvalidOutput", message));
         };
         let name = name.trim_end_matches('/');
-        // Results are assets of a release, which is created if there is none.
+        // Results are assets of a release, which the tool creates if there is none.
         let tag = tag.or_else(|| parameter(spec, &["github_tag"])).unwrap_or(folder);
         self.upload("github", tag, "");
         self.arguments.flag("--github-owner", owner);
@@ -202,32 +202,32 @@ impl Storage {
         self.arguments.optional("--region", parameter(spec, &["region"]));
         if auth.as_deref().is_some_and(|auth| auth == "security_token") {
             self.secrets(spec, &OCI);
-            // The tool has no variable for it, so the kubelet fills it in.
+            // The tool reads no variable for it, so the kubelet puts it into the arguments.
             self.arguments.variable("--security-token", "OCI_SECURITY_TOKEN");
         }
         Ok(format!("oci://n/{namespace}/b/{bucket}/o/{prefix}"))
     }
 }
 
-/// Where requests' contents come from.
+/// The dataset for requests.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Dataset {
     pub(super) storage: Storage,
-    /// What the policies at pod-templating bring into the pod: where the files are, and where they are to be.
+    /// The layer for the policies at pod-templating: the source of the files and their path in the pod.
     pub(super) layer: Option<Value>,
-    /// The Secret with the credentials of its download.
+    /// The Secret with the credentials for the download.
     pub(super) secret: Option<String>,
-    /// The tool's configuration of the dataset, as JSON, which the pod has as an annotation.
+    /// The tool's configuration for the dataset as JSON, which becomes an annotation of the pod.
     pub(super) config: Option<String>,
 }
 
-/// The annotation of a pod with the configuration of its dataset, which the container reads as a file.
+/// The annotation of a pod with the configuration for its dataset, which the container reads as a file.
 pub(super) const DATASET_CONFIG: &str = "benchmark.pointsman.dev/dataset-config";
 
-/// Parameters that the hub's library takes beside the name of a dataset.
+/// The hub library's parameters in addition to the name of a dataset.
 const HUB_PARAMETERS: [&str; 2] = ["name", "split"];
 
-/// What the tool reads.
+/// The dataset that the tool reads.
 pub(super) fn dataset(spec: &StorageSpec, namespace: &str) -> Result<Dataset, Refusal> {
     let uri = spec.storage_uri.as_str();
     let (scheme, rest) = uri.split_once("://").unwrap_or_default();
@@ -268,7 +268,7 @@ pub(super) fn dataset(spec: &StorageSpec, namespace: &str) -> Result<Dataset, Re
         if scheme == "pvc" {
             claim(uri, rest, namespace, "spec.dataset")?;
         }
-        // A claim and a node have the file at its own path; what is downloaded comes into a folder.
+        // On a claim or a node, the file is mounted at its own path; a download is put into a directory.
         let path = format!("{DATASET}/{file}");
         let place = if ["pvc", "local"].contains(&scheme) { path.as_str() } else { DATASET };
         dataset.layer = Some(json!({"name": file, "storageUri": uri, "path": place}));
@@ -282,7 +282,7 @@ pub(super) fn dataset(spec: &StorageSpec, namespace: &str) -> Result<Dataset, Re
     Ok(dataset)
 }
 
-/// The claim and the path that a URI names, if a pod of the namespace can mount it.
+/// The claim and the path in a URI, if a pod of the namespace can mount it.
 fn claim<'u>(uri: &str, rest: &'u str, namespace: &str, field: &str) -> Result<(&'u str, &'u str), Refusal> {
     let (claim, path) = rest.split_once('/').unwrap_or((rest, ""));
     let path = path.trim_matches('/');
@@ -298,7 +298,7 @@ fn claim<'u>(uri: &str, rest: &'u str, namespace: &str, field: &str) -> Result<(
     Ok((claim, path))
 }
 
-/// OME's words for the ways to authenticate, in those of the tool.
+/// The tool's name for one of OME's authentication methods.
 fn oci_auth(word: &str) -> String {
     match word {
         "UserPrincipal" => "user_principal",

@@ -33,7 +33,7 @@ fn benchmark(spec: &Value) -> Value {
     json!({"metadata": {"name": "b", "namespace": "perf", "uid": UID, "generation": 1}, "spec": whole})
 }
 
-/// A service that is Ready, of a model on nodes.
+/// A service that is Ready, with a model on nodes.
 fn service() -> Value {
     json!({
         "metadata": {"name": "llama", "namespace": "perf", "uid": "s", "generation": 2},
@@ -69,7 +69,7 @@ impl Case {
         self
     }
 
-    /// The endpoint, or the message of the condition that keeps it from being known.
+    /// The endpoint, or the message of the condition that blocks it.
     fn endpoint(&self) -> Result<endpoint::Endpoint, String> {
         self.built(|making| {
             let accepted = making.benchmark.accept().map_err(|stop| stop.condition.message)?;
@@ -91,7 +91,7 @@ impl Case {
         self.built(|making| making.benchmark.spec_hash.clone())
     }
 
-    /// The status that is written, and the plan. No policy decides, so a Job that doesn't exist isn't planned.
+    /// The written status, and the plan. There are no policies, so a missing Job isn't planned.
     fn status(&mut self) -> (Value, Plan) {
         let snapshot = self.world.snapshot(&key(&BENCHMARK_JOB, "perf", "b"), 0).unwrap();
         let policies = Policies::new(ActiveSet::new(Vec::new()), Arc::new(Unheard));
@@ -102,7 +102,7 @@ impl Case {
         (self.status.clone(), plan)
     }
 
-    /// Writes the benchmark's status and spec into the world, as a watch would tell them.
+    /// Adds the benchmark with its status and this spec to the world, as a watch would.
     fn recorded(mut self, spec: &Value) -> Self {
         let mut object = benchmark(spec);
         object["status"] = self.status.clone();
@@ -110,7 +110,7 @@ impl Case {
         self
     }
 
-    /// The Job that exists, created from the spec with this hash.
+    /// Adds an existing Job that was created from the spec with this hash.
     fn job(self, hash: &str, status: &Value) -> Self {
         let fields = json!({
             "f:metadata": {"f:annotations": {format!("f:{SPEC_HASH}"): {}}},
@@ -489,7 +489,7 @@ fn a_benchmark_whose_job_is_gone_is_not_run_again() {
     let mut again = case.recorded(&json!({"maxRequestsPerIteration": 200}));
     let (status, plan) = again.status();
     assert!(plan.objects.is_none(), "it waits for its endpoint");
-    // Until the next run has its Job, the record stays: if the edit is taken back, nothing runs again.
+    // The record stays until the next run has its Job: if the edit is reverted, nothing runs again.
     for field in ["state", "completionTime", "resultLocation", "specHash"] {
         assert_eq!(status[field], before[field], "{field}");
     }

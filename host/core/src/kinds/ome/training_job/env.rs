@@ -1,6 +1,6 @@
-//! The variables by which the processes of a run find each other.
+//! The environment variables by which the processes of a run find each other.
 //!
-//! A variable of the same name in the template wins: whoever writes one knows why.
+//! A variable with the same name in the template takes precedence: its author has a reason.
 
 use super::{
     Replica, launch,
@@ -9,13 +9,13 @@ use super::{
 use pointsman_crds::ome::training_job::{MpiImplementation, TrainingFramework};
 use serde_json::{Value, json};
 
-/// torchrun's own default: the workers meet on it.
+/// torchrun's default port for the workers' rendezvous.
 pub(super) const MASTER_PORT: u16 = 29500;
 
-/// The annotation that a Job's pods have with their index.
+/// The annotation with a pod's index in its Job.
 const INDEX: &str = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
 
-/// The variables of the main container.
+/// The variables for the main container.
 pub(super) fn variables(training: &Training, replica: Replica) -> Vec<Value> {
     match (training.spec.framework, training.elastic()) {
         (TrainingFramework::Pytorch, Some(elastic)) => torchrun_elastic(training, elastic),
@@ -34,13 +34,14 @@ fn index(name: &str) -> Value {
     json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": INDEX}}})
 }
 
-/// A fixed number of workers. RANK is the worker's: torchrun replaces it for each of its processes, and without torchrun there is one.
+/// Variables for a fixed number of workers. RANK is the worker's index: torchrun replaces it for each process, and without torchrun there
+/// is only one.
 fn torchrun(training: &Training) -> Vec<Value> {
     let (address, port) = (training.host(Replica::Worker, 0), MASTER_PORT.to_string());
     let (workers, processes) = (training.workers(), &training.processes);
     let world = i64::from(workers).saturating_mul(processes.number);
     vec![
-        // Else nothing is read of a process's last words that is ended.
+        // Otherwise the last output of a killed process would be lost.
         variable("PYTHONUNBUFFERED", "1"),
         variable("MASTER_ADDR", &*address),
         variable("MASTER_PORT", &*port),
@@ -54,7 +55,7 @@ fn torchrun(training: &Training) -> Vec<Value> {
     ]
 }
 
-/// A number of workers that may change: torchrun gives ranks out when they have met.
+/// Variables for a variable number of workers: torchrun assigns the ranks at the rendezvous.
 fn torchrun_elastic(training: &Training, Elastic { min, max, max_restarts }: Elastic) -> Vec<Value> {
     vec![
         variable("PYTHONUNBUFFERED", "1"),
@@ -67,21 +68,21 @@ fn torchrun_elastic(training: &Training, Elastic { min, max, max_restarts }: Ela
     ]
 }
 
-/// Where mpirun finds the workers, and what it starts processes on them with.
+/// Variables for mpirun: where the workers are, and how it starts processes on them.
 fn launcher(training: &Training) -> Vec<Value> {
     let file = launch::hostfile();
-    // Workers with a command of their own have a way of their own, such as sshd.
+    // Workers with their own command have their own method, such as sshd.
     let agent = launch::uses_agent(training).then(launch::ssh);
     let mut all = vec![variable("PYTHONUNBUFFERED", "1")];
     let mut set = |names: &[&str], value: &str| all.extend(names.iter().map(|name| variable(name, value)));
     match training.spec.mpi_implementation.unwrap_or_default() {
         MpiImplementation::OpenMPI => {
-            // Open MPI 4 has the first of each two, 5 the second.
+            // Of each pair, Open MPI 4 reads the first and Open MPI 5 the second.
             set(&["OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile"], &file);
             set(&["OMPI_MCA_orte_keep_fqdn_hostnames", "PRTE_MCA_prte_keep_fqdn_hostnames"], "true");
             if let Some(agent) = agent {
                 set(&["OMPI_MCA_plm_rsh_agent", "PRTE_MCA_plm_ssh_agent"], &agent);
-                // Workers take commands from the launcher alone, so none of them can start others.
+                // Workers accept commands only from the launcher, so they can't start processes on other workers.
                 set(&["OMPI_MCA_plm_rsh_no_tree_spawn", "PRTE_MCA_plm_ssh_no_tree_spawn"], "1");
             }
         }

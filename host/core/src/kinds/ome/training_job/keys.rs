@@ -1,4 +1,4 @@
-//! What the annotations of OME's labels page say of a training job.
+//! The annotations on OME's labels page for a training job.
 
 use super::PlanError;
 use crate::rules::ome_keys::{
@@ -7,19 +7,19 @@ use crate::rules::ome_keys::{
 };
 use std::collections::BTreeMap;
 
-/// What they say.
+/// The parsed annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct JobAnnotations {
-    /// The settings that policies at pod-templating get.
+    /// The settings for the policies at pod-templating.
     pub(super) settings: BTreeMap<&'static str, String>,
     pub(super) storage: Option<Storage>,
-    /// Whether only the job's own pods are let in.
+    /// Whether only the job's own pods may connect.
     pub(super) isolated: bool,
-    /// The port of the metrics, if somebody reads them.
+    /// The metrics port, if metrics are scraped.
     pub(super) metrics_port: Option<i64>,
 }
 
-/// Room for files, for all pods of the job.
+/// A volume for all pods of the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Storage {
     pub(super) class: Option<String>,
@@ -58,7 +58,7 @@ impl JobAnnotations {
     }
 }
 
-/// The value of an annotation, if it is one that it may have.
+/// The value of an annotation, if it is permitted.
 fn value<'a>(annotations: &'a BTreeMap<String, String>, annotation: &Annotation) -> Result<Option<&'a str>, Box<PlanError>> {
     match annotations.get(annotation.key) {
         Some(value) if !annotation.accepts(value) => {

@@ -1,10 +1,11 @@
-//! How a launcher starts processes on its workers without SSH: an agent in each worker, and the files of both.
+//! Lets a launcher start processes on its workers without SSH: by an agent in each worker, and files in both.
 //!
-//! Images for training have Python, and mostly neither sshd nor keys. The agent (`agent.py`) needs nothing else, no right in the API, and no
-//! Secret, which the host would have to create in the namespaces of tenants. Workers take commands from the launcher's address alone.
+//! Images for training contain Python, but usually neither sshd nor keys. The agent (`agent.py`) only needs Python: no permissions in the
+//! API, and no Secret, which the host would have to create in the tenants' namespaces. Workers accept commands only from the launcher's
+//! address.
 //!
-//! The files are annotations of the pods, which the downward API mounts. A ConfigMap would need the right to write ConfigMaps in every
-//! namespace, and in some clusters one in kube-system decides who is an administrator.
+//! The files are annotations of the pods, which the downward API mounts. ConfigMaps would require permission to write ConfigMaps in every
+//! namespace, and in some clusters a ConfigMap in kube-system determines who is an administrator.
 
 use super::{PlanError, Replica, spec::Training};
 use pointsman_crds::ome::training_job::{MpiImplementation, TrainingFramework};
@@ -13,40 +14,40 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 const AGENT: &str = include_str!("agent.py");
 
-/// Where the files are, in launchers and workers: where Kubeflow's users know the hostfile.
+/// The directory with the files, in launchers and workers: the one where Kubeflow's users expect the hostfile.
 const FOLDER: &str = "/etc/mpi";
 
-/// Where deepspeed looks for the hostfile by itself.
+/// The default path of deepspeed's hostfile.
 const DEEPSPEED_HOSTFILE: &str = "/job/hostfile";
 
-/// Where programs find an ssh that know no other agent: before the image's own.
+/// The path of ssh for programs that can't use another agent: it precedes the image's own.
 const SSH: &str = "/usr/local/bin/ssh";
 
-/// The port on which agents take commands.
+/// The port on which agents accept commands.
 pub(super) const AGENT_PORT: u16 = 23999;
 
 const VOLUME: &str = "pointsman-launch";
 
-/// What begins the annotation of a file; its name follows.
+/// The prefix of a file's annotation; the file's name follows.
 const ANNOTATION: &str = "launch.pointsman.dev/";
 
-/// The bytes that the files of a pod may have. Kubernetes takes 256 KiB of annotations, and users have theirs.
+/// The maximum total size of a pod's files, in bytes. Kubernetes accepts 256 KiB of annotations, and users have their own.
 const MAX_FILES: usize = 192 << 10;
 
-/// What programs call in place of ssh.
+/// The script that programs call instead of ssh.
 const WRAPPER: &str = "#!/bin/sh\nexec python3 /etc/mpi/agent.py run \"$@\"\n";
 
-/// Where the hostfile is.
+/// The path of the hostfile.
 pub(super) fn hostfile() -> String {
     format!("{FOLDER}/hostfile")
 }
 
-/// What stands in for ssh.
+/// The path of the replacement for ssh.
 pub(super) fn ssh() -> String {
     format!("{FOLDER}/ssh")
 }
 
-/// Whether the workers run the agent: unless they have a command of their own.
+/// Whether the workers run the agent: they do unless they have their own command.
 pub(super) fn uses_agent(training: &Training) -> bool {
     let has_command = || {
         training
@@ -56,7 +57,7 @@ pub(super) fn uses_agent(training: &Training) -> bool {
     training.has_launcher() && !has_command()
 }
 
-/// Whether the agents can know the launcher, and its pod can hold the files.
+/// Checks that the agents can identify the launcher, and that the files fit into a pod's annotations.
 pub(super) fn check(training: &Training) -> Result<(), Box<PlanError>> {
     let size: usize = files(training, Replica::Launcher).values().map(String::len).sum();
     if size > MAX_FILES {
@@ -102,18 +103,18 @@ pub(super) fn files(training: &Training, replica: Replica) -> BTreeMap<&'static 
     files
 }
 
-/// The annotations of a pod that its files are.
+/// A pod's files as annotations.
 pub(super) fn annotations(training: &Training, replica: Replica) -> impl Iterator<Item = (String, String)> {
     files(training, replica).into_iter().map(|(name, content)| (format!("{ANNOTATION}{name}"), content))
 }
 
-/// A line for each worker, with the number of its processes.
+/// The hostfile: one line per worker, with the number of its processes.
 fn hosts(training: &Training, implementation: MpiImplementation) -> String {
     let slots = training.processes.number;
     let mut lines = String::new();
     for index in 0..training.workers() {
         let host = training.host(Replica::Worker, index);
-        // Writing to a text can't fail.
+        // Writing to a String can't fail.
         _ = match implementation {
             MpiImplementation::OpenMPI => writeln!(lines, "{host} slots={slots}"),
             MpiImplementation::Intel | MpiImplementation::MPICH => writeln!(lines, "{host}:{slots}"),
@@ -122,7 +123,7 @@ fn hosts(training: &Training, implementation: MpiImplementation) -> String {
     lines
 }
 
-/// The files in a pod: its volumes, what the main container mounts, and the command that it has.
+/// Adds the files to a pod: its volumes, the main container's mounts, and its command.
 pub(super) fn lay_into(training: &Training, replica: Replica, pod: &mut Value, main: &mut Value) {
     let files = files(training, replica);
     if files.is_empty() {

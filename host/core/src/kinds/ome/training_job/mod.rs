@@ -1,7 +1,7 @@
-//! TrainingJob: a run in several pods, as Jobs whose pods know each other by name.
+//! TrainingJob: a run in several pods, as Jobs whose pods address each other by name.
 //!
-//! What is decided about a run (it starts again, it has ended) is written into the status first, and acted upon by the plan after that: a
-//! host that stops in between, or another one, goes on from there.
+//! A decision about a run (that it restarts, that it has ended) is first written to the status; only the next plan acts on it. If the host
+//! stops in between, it or another host continues from there.
 
 mod env;
 mod keys;
@@ -34,7 +34,7 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct TrainingJobs;
 
-/// Whether the job can be carried out as it is specified.
+/// Whether the spec is valid.
 const ACCEPTED: &str = "Accepted";
 
 // The conditions that Kubeflow's users know.
@@ -45,14 +45,14 @@ const SUSPENDED: &str = "Suspended";
 const SUCCEEDED: &str = "Succeeded";
 const FAILED: &str = "Failed";
 
-/// Whether the FineTunedWeight exists that the job asks for.
+/// Whether the requested FineTunedWeight exists.
 const WEIGHT_CREATED: &str = "FineTunedWeightCreated";
 
-/// What a job's status may have, in the order in which it stands there.
+/// The condition types of a job's status, in order.
 const TYPES: &[&str] =
     &[ACCEPTED, DECIDED, CREATED, RUNNING, RESTARTING, SUSPENDED, SUCCEEDED, FAILED, WEIGHT_CREATED, job_run::UP_TO_DATE];
 
-/// What a pod of a job does.
+/// The role of a job's pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Replica {
     Worker,
@@ -62,7 +62,7 @@ enum Replica {
 impl Replica {
     const ALL: [Self; 2] = [Self::Worker, Self::Launcher];
 
-    /// As the labels and the status name it, and the spec.
+    /// Its name in labels, in the status and in the spec.
     fn name(self) -> &'static str {
         match self {
             Self::Worker => "worker",
@@ -70,33 +70,33 @@ impl Replica {
         }
     }
 
-    /// What the Job of these pods is called: the pods have `-INDEX` behind it.
+    /// The name of the Job for these pods; the pods' names append `-INDEX`.
     fn job_name(self, job: &str) -> String {
         format!("{job}-{}", self.name())
     }
 }
 
-/// Why there is no plan for the objects: the condition that says it.
+/// Why the objects can't be planned: the condition that reports it.
 struct PlanError {
     condition: Condition,
     again: Option<Duration>,
-    /// Whether a policy had nothing to say.
+    /// Whether a policy gave no answer.
     undecided: bool,
 }
 
 impl PlanError {
-    /// The spec asks for what can't be.
+    /// The error for a spec that can't be carried out.
     fn refused(reason: &str, message: String) -> Box<Self> {
         Box::new(Self { condition: Condition::no(ACCEPTED, reason, message), again: None, undecided: false })
     }
 }
 
-/// A plan in the making.
+/// A plan in progress.
 struct PlanBuilder<'a> {
     snapshot: &'a Snapshot,
     settings: &'a Settings,
     asking: Questions<'a>,
-    /// The status as it was.
+    /// The current status.
     before: Value,
 }
 
@@ -119,7 +119,7 @@ impl PlanBuilder<'_> {
     fn plan(mut self, training: &Training) -> Plan {
         let run = Run::assess(self.snapshot, &self.before, training);
         let (made, refused) = match training.check() {
-            // What runs is supervised, whatever its spec has become: a Job that exists isn't made anew.
+            // A running job is supervised regardless of its spec, because an existing Job isn't replaced.
             Err(stop) if run.has_jobs => (self.objects(training, &run), Some(stop)),
             Err(stop) => (Err(stop), None),
             Ok(()) => (self.objects(training, &run), None),
@@ -164,20 +164,20 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Nothing is known of what the job asks for: what exists stays, and its status too.
+    /// The plan for an unreadable spec: existing objects stay unchanged, and so does the status.
     fn unreadable(self, stop: PlanError) -> Plan {
         let status = Status { conditions: vec![stop.condition], ..Status::default() };
         Plan { status, reads: self.asking.reads, decisions: self.asking.decisions, ..Plan::default() }
     }
 
-    /// Turns what a policy couldn't decide into the condition that says it.
+    /// Converts a missing decision into the condition that reports it.
     fn undecided(&self, undecided: &Undecided) -> Box<PlanError> {
         let condition = Condition::no(DECIDED, undecided.reason(), questions::undecided_message(self.snapshot, undecided));
         Box::new(PlanError { condition, again: Some(questions::POLICY_FAILURE_RETRY), undecided: true })
     }
 }
 
-/// The conditions of the steps on the way to the objects, `stopped` among them.
+/// The conditions of the steps before the objects are planned, including `stopped`.
 fn steps(stopped: Option<&Condition>) -> Vec<Condition> {
     let accepted = || Condition::satisfied(ACCEPTED, "Accepted", "The spec is valid.");
     let decided = || Condition::satisfied(DECIDED, "Decided", "The policies have decided.");

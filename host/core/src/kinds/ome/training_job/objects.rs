@@ -1,4 +1,4 @@
-//! The objects that a training job becomes.
+//! The objects of a training job.
 
 use super::{Made, PlanBuilder, PlanError, Replica, env, keys::Storage, launch, run::Run, spec::Training, state::QUEUE};
 use crate::{
@@ -28,7 +28,7 @@ use pointsman_sandbox::{
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The exit codes that a program gives itself. Those above are left by signals.
+/// The exit codes that programs set themselves. Higher ones result from signals.
 const OWN_EXIT_CODES: std::ops::RangeInclusive<i32> = 1..=127;
 
 impl Replica {
@@ -41,7 +41,7 @@ impl Replica {
 }
 
 impl PlanBuilder<'_> {
-    /// Everything that the job becomes, in the order in which it is written.
+    /// All objects of the job, in the order in which they are written.
     pub(super) fn objects(&mut self, training: &Training, run: &Run<'_>) -> Made {
         let mut objects = Vec::new();
         if let Some(Storage { class, size, mode }) = &training.keys.storage {
@@ -58,7 +58,7 @@ impl PlanBuilder<'_> {
             let own = self.selector(None);
             objects.push(Object::new(key, network::own_pods_only(metadata, &own, training.keys.metrics_port)));
         }
-        // A Job whose part of the spec is gone goes on, as all of the run does.
+        // A Job whose part was removed from the spec continues, like the rest of the run.
         let is_known = |replica: &Replica| training.replicas().any(|known| known == *replica) || run.jobs.contains_key(replica);
         for replica in Replica::ALL.into_iter().filter(|replica| is_known(replica) && run.plans(*replica, training)) {
             objects.push(self.job(training, run, replica)?);
@@ -70,7 +70,7 @@ impl PlanBuilder<'_> {
         ObjectKey { resource, namespace: self.snapshot.subject.key.namespace.clone(), name: name.to_owned() }
     }
 
-    /// The labels that pods are found by. Nobody else has a say in them.
+    /// The labels that select the pods. Policies can't change them.
     fn selector(&self, replica: Option<Replica>) -> BTreeMap<String, String> {
         let mut labels = BTreeMap::from([(TRAINING_JOB_NAME.to_owned(), self.snapshot.subject.label.clone())]);
         labels.extend(replica.map(|replica| (REPLICA_TYPE.to_owned(), replica.name().to_owned())));
@@ -82,7 +82,7 @@ impl PlanBuilder<'_> {
         let mut metadata = self.metadata(training, &key, Some(replica), None)?;
         metadata.annotations.insert(ATTEMPT.to_owned(), run.attempt(replica).to_string());
         if let Some(queue) = training.labels.get(QUEUE) {
-            // A policy that carries no labels doesn't let the job out of its queue.
+            // Set regardless of the policies: a Job without the label would bypass its queue.
             metadata.labels.insert(QUEUE.to_owned(), queue.clone());
         }
         let snapshot = self.snapshot;
@@ -95,7 +95,7 @@ impl PlanBuilder<'_> {
         })
     }
 
-    /// The pods as the policies make them of the spec.
+    /// The pod template, as policies decide it from the spec.
     fn template(&mut self, training: &Training, replica: Replica, key: &ObjectKey) -> Result<Value, Box<PlanError>> {
         let place = PodRole { role: replica.role(), group: None };
         let question = TemplateQuestion { layers: layers(training, replica), admin_layers: Vec::new(), frame: frame(training, replica) };
@@ -104,7 +104,7 @@ impl PlanBuilder<'_> {
         let mut pods = self.metadata(training, key, Some(replica), Some((place, &template["metadata"])))?;
         pods.annotations.extend(launch::annotations(training, replica));
         let spec = &mut template["spec"];
-        // Without these the pods have no names, and a container would start again alone.
+        // Without these, the pods would have no host names, and a single container could restart on its own.
         spec["subdomain"] = training.name.as_str().into();
         spec["restartPolicy"] = "Never".into();
         Ok(json!({"metadata": pods.into_value(), "spec": spec}))
@@ -132,14 +132,14 @@ impl PlanBuilder<'_> {
     }
 }
 
-/// Where the pods meet.
+/// The port on which the pods connect.
 fn port(training: &Training) -> Port {
     let (name, number) = if launch::uses_agent(training) { ("launch", launch::AGENT_PORT) } else { ("rendezvous", env::MASTER_PORT) };
     let number = i64::from(number);
     Port { name: name.to_owned(), port: number, target: number, protocol: "TCP".to_owned() }
 }
 
-/// What the host gives the pods.
+/// The host's frame of the pods.
 fn frame(training: &Training, replica: Replica) -> Value {
     let name = training.main_container(replica).and_then(|main| main["name"].as_str()).unwrap_or(TRAINER_CONTAINER);
     let mut pod = json!({"restartPolicy": "Never", "subdomain": training.name});
@@ -149,7 +149,7 @@ fn frame(training: &Training, replica: Replica) -> Value {
     json!({"metadata": {}, "spec": pod})
 }
 
-/// Who has a say in the pods, the weakest first.
+/// The layers of the pods in order of precedence, the lowest first.
 fn layers(training: &Training, replica: Replica) -> Vec<templating::Layer> {
     let mut layers = Vec::new();
     let mut add = |name: &str, content: Value| layers.push(templating::Layer { name: name.to_owned(), content: content.to_string() });
@@ -163,7 +163,7 @@ fn layers(training: &Training, replica: Replica) -> Vec<templating::Layer> {
     layers
 }
 
-/// What labels and annotations are made from.
+/// The sources of labels and annotations.
 fn metadata_layers(
     training: &Training,
     replica: Option<Replica>,
@@ -185,9 +185,9 @@ fn metadata_layers(
         (VERSION, Some(version)),
         ("training.ome.io/framework", Some(training.framework())),
         (TRAINING_JOB_NAME, Some(&training.name)),
-        // Offline it has none.
+        // Offline there is no uid.
         (TRAINING_JOB_UID, Some(training.uid.as_str()).filter(|uid| !uid.is_empty())),
-        // Of several pods one template can't say it: an admission policy does (docs/training.md).
+        // One template for several pods can't contain an index: an admission policy adds it (docs/training.md).
         ("training.ome.io/replica-index", replica.filter(|replica| *replica == Replica::Launcher).map(|_| "0")),
         (REPLICA_TYPE, replica.map(Replica::name)),
     ];
@@ -196,7 +196,8 @@ fn metadata_layers(
     Digested::new(layers).unwrap_or_default()
 }
 
-/// What of a Job's spec may change while it exists. What depends on how it was created follows that, whatever the spec has become.
+/// The fields of a Job's spec that may change while it exists. Those that depend on how the Job was created follow that, regardless of the
+/// current spec.
 fn changeable(training: &Training, replica: Replica, created_from: Option<&Value>) -> Map<String, Value> {
     let kept = created_from.map(|created| &created["spec"]);
     let is_elastic =
@@ -210,12 +211,12 @@ fn changeable(training: &Training, replica: Replica, created_from: Option<&Value
     let mut set = |field: &str, value: Value| spec.insert(field.to_owned(), value);
     set("parallelism", pods.into());
     if is_elastic {
-        // Both change together, and only so.
+        // The API server only accepts a change of both together.
         set("completions", pods.into());
         let min = training.elastic().map_or(1, |elastic| i64::from(elastic.min));
         set("maxFailedIndexes", (pods - min).max(0).into());
     } else {
-        // A pod that is lost takes the others with it: the whole run starts again.
+        // One lost pod ends the attempt: the whole run restarts.
         set("backoffLimit", 0.into());
     }
     if let Some(seconds) = training.spec.active_deadline_seconds {
@@ -224,7 +225,7 @@ fn changeable(training: &Training, replica: Replica, created_from: Option<&Value
     spec
 }
 
-/// What stays as it was when the Job was created, but the template.
+/// The immutable fields of a Job's spec, without the template.
 fn fixed(training: &Training, replica: Replica) -> Map<String, Value> {
     let mut spec = Map::new();
     let mut set = |field: &str, value: Value| spec.insert(field.to_owned(), value);
@@ -237,7 +238,7 @@ fn fixed(training: &Training, replica: Replica) -> Map<String, Value> {
         set("backoffLimitPerIndex", restarts.into());
     }
     if training.restart_policy() == RestartPolicy::ExitCode {
-        // Who is evicted is no failure of the program's, whatever code it ends with.
+        // An eviction isn't a failure of the program, regardless of its exit code.
         let evicted = if elastic.is_some() { "Ignore" } else { "Count" };
         let codes: Vec<i32> = OWN_EXIT_CODES.collect();
         let rules = json!([

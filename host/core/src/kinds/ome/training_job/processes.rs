@@ -1,21 +1,21 @@
-//! How many processes train in each worker.
+//! The number of training processes per worker.
 
 use super::spec::main_container;
 use crate::quantity::{self, WHOLE};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde_json::Value;
 
-/// How many processes train in each worker.
+/// The number of training processes per worker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Processes {
-    /// The number, for whoever needs one.
+    /// The number, where one is needed.
     pub(super) number: i64,
-    /// What torchrun gets.
+    /// The value for torchrun.
     pub(super) word: String,
 }
 
 impl Processes {
-    /// As the spec says, and the pods' resources.
+    /// Derives it from the spec and the pods' resources.
     pub(super) fn new(asked: Option<&IntOrString>, pod: &Value) -> Self {
         let gpus = || gpus(pod).max(1);
         let cpus = || limit(pod, |resource| resource == "cpu").max(1);
@@ -35,12 +35,12 @@ impl Processes {
     }
 }
 
-/// How many GPUs the main container of a pod has.
+/// The number of GPUs of a pod's main container.
 fn gpus(pod: &Value) -> i64 {
     limit(pod, |resource| resource.ends_with("/gpu") || resource.starts_with("nvidia.com/mig-") || resource == "habana.ai/gaudi")
 }
 
-/// What the main container may take of the resources that are meant, in whole numbers.
+/// The main container's total limit of the matching resources, as an integer.
 fn limit(pod: &Value, is_meant: impl Fn(&str) -> bool) -> i64 {
     let Some(main) = main_container(pod) else { return 0 };
     let sum = |list: &str| {

@@ -1,4 +1,4 @@
-//! How far a run has come, by its Jobs and by what the status records: pure.
+//! The state of a run, from its Jobs and its status: pure.
 
 use super::{FAILED, Replica, SUCCEEDED, spec::Training};
 use crate::{
@@ -15,29 +15,29 @@ use std::{collections::BTreeMap, time::Duration};
 #[derive(Debug)]
 pub(super) struct Run<'s> {
     pub(super) phase: Phase,
-    /// How often it was started again.
+    /// The number of restarts.
     pub(super) restarts: i64,
-    /// The Jobs of the attempt that counts.
+    /// The Jobs of the current attempt.
     pub(super) jobs: BTreeMap<Replica, &'s OwnedObject>,
-    /// Whether there are Jobs of any attempt that nobody is deleting.
+    /// Whether any attempt has Jobs that aren't being deleted.
     pub(super) has_jobs: bool,
-    /// Whether only a launcher that waits for its pods to end is there besides, since a queue has taken the workers' place away.
+    /// Whether a queue has suspended the workers, and the only other Job is a launcher that is being deleted.
     launcher_leaves: bool,
     pub(super) start_time: Option<String>,
     pub(super) completion_time: Option<String>,
     pub(super) recheck_after: Option<Duration>,
 }
 
-/// How far it has come.
+/// The phase of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Phase {
-    /// Its user has suspended it.
+    /// The user has suspended it.
     Suspended,
-    /// Jobs of an earlier attempt, or that somebody deletes, are going.
+    /// Jobs of an earlier attempt, or deleted Jobs, are disappearing.
     Clearing,
-    /// It goes on, or begins.
+    /// It is running or starting.
     Going,
-    /// It has failed, and starts again once that is recorded.
+    /// It has failed, and restarts once that is recorded.
     StartsAgain(Ending),
     /// It has ended.
     Ended(Ended),
@@ -48,30 +48,30 @@ pub(super) enum Phase {
 pub(super) struct Ended {
     pub(super) succeeded: bool,
     pub(super) ending: Ending,
-    /// Whether the status says so already: what follows from it can be done.
+    /// Whether the status already records it, so that the next steps can follow.
     pub(super) recorded: bool,
 }
 
-/// Why a run or an attempt has ended: a word and a sentence.
+/// Why a run or an attempt has ended: a reason and a message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Ending {
     pub(super) reason: String,
     pub(super) message: String,
 }
 
-/// What the Jobs say of an attempt.
+/// The result of an attempt, from its Jobs.
 enum Verdict {
     Succeeded(Ending, Option<String>),
     Failed { ending: Ending, at: Option<String>, may_repeat: bool },
 }
 
-/// The reason of a Job that a rule on its pods' exit codes has failed.
+/// The reason of a Job that has failed by a rule on its pods' exit codes.
 const POD_FAILURE_POLICY: &str = "PodFailurePolicy";
 
-/// The reason of a Job that took too long, and of a run.
+/// The reason of a Job or a run that has exceeded its deadline.
 const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
 
-/// The reason of a Job of which all pods have ended, and some have failed for good.
+/// The reason of a Job whose pods have all ended, some of them in failure.
 const FAILED_INDEXES: &str = "FailedIndexes";
 
 impl<'s> Run<'s> {
@@ -83,7 +83,7 @@ impl<'s> Run<'s> {
             .collect();
         let attempt = |job: &OwnedObject| job.observed.attempt.unwrap_or_default();
         let recorded = before["restarts"].as_i64().unwrap_or_default();
-        // Whoever has taken the status away doesn't start the run again.
+        // If the status is lost, the Jobs still have the number: the run doesn't start over.
         let restarts = all.values().filter(|job| !job.deleting).map(|job| attempt(job)).fold(recorded, i64::max);
         let is_current = |job: &OwnedObject| !job.deleting && attempt(job) == restarts;
         let jobs: BTreeMap<_, _> = all.iter().filter(|(_, job)| is_current(job)).map(|(replica, job)| (*replica, *job)).collect();
@@ -118,11 +118,11 @@ impl<'s> Run<'s> {
         run
     }
 
-    /// What the Jobs of the attempt say.
+    /// Determines the phase from the Jobs of the attempt.
     fn follow(&mut self, training: &Training, snapshot: &Snapshot) {
         let worker = self.state(Replica::Worker);
         if worker == Some(JobState::Suspended) {
-            // A queue lets it start later, and again after it has taken its place away.
+            // A queue starts it later, possibly again after preempting it.
             self.start_time = None;
         } else if self.start_time.is_none() {
             self.start_time = self.jobs.get(&Replica::Worker).and_then(|job| job.observed.job.as_ref()?.start_time.clone());
@@ -156,7 +156,7 @@ impl<'s> Run<'s> {
         let state = |replica| self.state(replica);
         match (state(Replica::Launcher), state(Replica::Worker)) {
             (Some(JobState::Complete), _) => succeeded("LauncherSucceeded", "The launcher has succeeded.", Replica::Launcher),
-            // A queue has taken the workers' place away: a launcher without workers fails, and that is no failure of the run.
+            // A queue has preempted the workers: a launcher without workers fails, which is no failure of the run.
             (_, Some(JobState::Suspended)) => None,
             (Some(JobState::Failed), _) => Some(self.failed(training, snapshot, Replica::Launcher)),
             (_, Some(JobState::Failed)) if training.elastic().is_some() && self.some_workers_succeeded() => {
@@ -194,13 +194,13 @@ impl<'s> Run<'s> {
         Verdict::Failed { ending: Ending { reason: condition.reason, message }, at: self.end_time(replica), may_repeat }
     }
 
-    /// Whether an elastic run has ended with fewer workers than it began with.
+    /// Whether an elastic run has ended with fewer workers than it started with.
     fn some_workers_succeeded(&self) -> bool {
         let succeeded = || self.jobs.get(&Replica::Worker).and_then(|job| Some(job.observed.job.as_ref()?.succeeded)).unwrap_or_default();
         self.condition(Replica::Worker, "Failed").is_some_and(|failed| failed.reason == FAILED_INDEXES) && succeeded() > 0
     }
 
-    /// A Job counts its own time, and a run that was started again has had several.
+    /// The deadline of the run: a Job's own deadline only counts one attempt.
     fn overdue(&self, training: &Training, now: u64) -> Option<Verdict> {
         let seconds = training.spec.active_deadline_seconds?;
         (self.left(seconds, now)? == Duration::ZERO).then(|| {
@@ -211,7 +211,7 @@ impl<'s> Run<'s> {
     }
 
     fn deadline(&self, training: &Training, now: u64) -> Option<Duration> {
-        // The first attempt ends by its Job.
+        // The first attempt's Job enforces the deadline itself.
         training.spec.active_deadline_seconds.filter(|_| self.restarts > 0).and_then(|seconds| self.left(seconds, now))
     }
 
@@ -219,10 +219,10 @@ impl<'s> Run<'s> {
         left(self.start_time.as_deref()?, seconds, now)
     }
 
-    /// How long until the job itself is deleted, if it is.
+    /// The time until the job itself is deleted, if it is to be.
     pub(super) fn time_to_live(&self, training: &Training, now: u64) -> Option<Duration> {
         let seconds = training.spec.ttl_seconds_after_finished?;
-        // What is known as a minute may be its end.
+        // Nothing is left if it is over.
         left(self.completion_time.as_deref()?, seconds.into(), now).filter(|left| !left.is_zero())
     }
 
@@ -233,7 +233,7 @@ impl<'s> Run<'s> {
         recorded && over() == Some(Duration::ZERO)
     }
 
-    /// Whether the Job of these pods is part of the plan.
+    /// Whether the plan contains the Job for these pods.
     pub(super) fn plans(&self, replica: Replica, training: &Training) -> bool {
         let job = self.jobs.get(&replica);
         match &self.phase {
@@ -252,7 +252,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Whether the launcher may be created: beside all workers, which were created from the same spec.
+    /// Whether the launcher may be created: all workers are ready and were created from the current spec.
     fn may_launch(&self, training: &Training) -> bool {
         !self.launcher_leaves && !self.is_changed(training) && self.ready_workers() >= i64::from(training.workers())
     }
@@ -263,7 +263,7 @@ impl<'s> Run<'s> {
         created_from.is_some_and(|created_from| created_from != training.hash)
     }
 
-    /// The attempt that a Job is of: one that exists stays what it is, also when the next one is decided.
+    /// The attempt of a Job: an existing Job keeps its own, even after the next attempt is decided.
     pub(super) fn attempt(&self, replica: Replica) -> i64 {
         self.jobs.get(&replica).map_or(self.restarts, |job| job.observed.attempt.unwrap_or_default())
     }
@@ -286,7 +286,7 @@ impl<'s> Run<'s> {
 }
 
 impl Ended {
-    /// As the status records it.
+    /// The end as the status records it.
     fn from_status(status: &Value) -> Self {
         let conditions = || status["conditions"].as_array().into_iter().flatten();
         let find = |type_: &str| conditions().find(|condition| condition["type"] == type_ && condition["status"] == "True");
@@ -301,14 +301,14 @@ impl Ended {
     }
 }
 
-/// What is left of so many seconds from a time on; none if the time can't be read.
+/// The remaining part of a duration since a time; none if the time is invalid.
 fn left(from: &str, seconds: i64, now: u64) -> Option<Duration> {
     let from: Timestamp = from.parse().ok()?;
     let end = from.as_second().saturating_add(seconds);
     Some(Duration::from_secs(u64::try_from(end).unwrap_or_default().saturating_sub(now)))
 }
 
-/// A number of seconds as Kubernetes writes times.
+/// A Kubernetes timestamp from seconds since 1970.
 fn time(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| Timestamp::from_second(seconds).ok()).unwrap_or_default();
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

@@ -1,4 +1,4 @@
-//! What a training job asks for, read and checked.
+//! Parses and checks a training job's spec.
 
 use super::{PlanError, Replica, keys::JobAnnotations, launch, processes::Processes};
 use crate::{
@@ -15,17 +15,17 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
-/// The longest name of a job: `-worker-1023` comes behind it, and a host name has 63 characters at most.
+/// The maximum length of a job's name: with the suffix `-worker-1023`, a host name has at most 63 characters.
 const MAX_NAME_LENGTH: usize = 51;
 
-/// How often an elastic worker is replaced where nobody says it.
+/// The default number of times that an elastic worker is replaced.
 const DEFAULT_MAX_RESTARTS: i32 = 3;
 
-/// The fields of the spec that may change while the run goes on.
+/// The fields of the spec that may change during a run.
 const CHANGEABLE: &[&str] =
     &["activeDeadlineSeconds", "backoffLimit", "cleanPodPolicy", "fineTunedWeight", "managedBy", "suspend", "ttlSecondsAfterFinished"];
 
-/// What Kubernetes sets in the pods of a Job, or the job decides.
+/// The pod fields that Kubernetes or the job sets, with a message for each.
 const JOB_FIELDS: [(&str, &str); 2] =
     [("hostname", "the pods' names come from the job: remove it"), ("subdomain", "the pods' names come from the job: remove it")];
 
@@ -38,17 +38,17 @@ pub(super) struct Training {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) annotations: BTreeMap<String, String>,
     pub(super) spec: TrainingJobSpec,
-    /// The templates as they are written.
+    /// The templates as specified.
     templates: BTreeMap<Replica, Value>,
     pub(super) keys: JobAnnotations,
-    /// As policies see it.
+    /// The subject for policies.
     pub(super) subject: Digested<point::Subject>,
-    /// The hash of what the run is made from.
+    /// The hash of the part of the spec that a run depends on.
     pub(super) hash: String,
     pub(super) processes: Processes,
 }
 
-/// Within which bounds a run is elastic.
+/// The limits of an elastic run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Elastic {
     pub(super) min: i32,
@@ -57,7 +57,7 @@ pub(super) struct Elastic {
 }
 
 impl Training {
-    /// Reads it.
+    /// Reads the job.
     pub(super) fn read(asking: &Questions<'_>) -> Result<Self, Box<PlanError>> {
         let subject = &asking.snapshot.subject;
         let content = subject.content();
@@ -86,7 +86,7 @@ impl Training {
         })
     }
 
-    /// Whether it can be carried out.
+    /// Checks whether the spec can be carried out.
     pub(super) fn check(&self) -> Result<(), Box<PlanError>> {
         let name = &self.name;
         if name.len() > MAX_NAME_LENGTH || !words::service_name(name) {
@@ -105,7 +105,7 @@ impl Training {
         self.check_weight()
     }
 
-    /// Whether the weight may be created that it asks for.
+    /// Checks whether the job may create the FineTunedWeight that it requests.
     pub(super) fn check_weight(&self) -> Result<(), Box<PlanError>> {
         let Some(weight) = &self.spec.fine_tuned_weight else { return Ok(()) };
         let base = weight.base_model_ref.namespace.as_deref();
@@ -117,7 +117,7 @@ impl Training {
             return Err(PlanError::refused("NotSupported", message));
         }
         let prefix = format!("{}.", self.namespace);
-        // Whoever may create jobs in a namespace must not take the names of others' weights.
+        // Users who may create jobs in a namespace must not take the names of others' weights.
         if weight.name.strip_prefix(&prefix).is_some_and(|rest| !rest.is_empty()) {
             return self.check_storage(&weight.storage);
         }
@@ -129,7 +129,7 @@ impl Training {
         Err(PlanError::refused("InvalidName", message))
     }
 
-    /// A FineTunedWeight counts as an administrator's: what it says of nodes and of Secrets is not for whoever may create jobs.
+    /// FineTunedWeights count as administrators' objects: users who may create jobs must not specify nodes and Secrets in them.
     fn check_storage(&self, storage: &StorageSpec) -> Result<(), Box<PlanError>> {
         let uri = &storage.storage_uri;
         let claim = uri.strip_prefix("pvc://").and_then(|claim| claim.split('/').next()?.split_once(':'));
@@ -151,7 +151,7 @@ impl Training {
         Err(PlanError::refused("NotSupported", message))
     }
 
-    /// Which pods it has, in the order in which they start.
+    /// The roles of its pods, in the order in which they start.
     pub(super) fn replicas(&self) -> impl Iterator<Item = Replica> {
         self.templates.keys().copied()
     }
@@ -164,7 +164,7 @@ impl Training {
         self.templates.get(&replica).unwrap_or(&Value::Null)
     }
 
-    /// The container that trains or launches, as policies and rules find it too.
+    /// The container that trains or launches; policies and rules find it by the same rule.
     pub(super) fn main_container(&self, replica: Replica) -> Option<&Value> {
         main_container(&self.template(replica)["spec"])
     }
@@ -183,12 +183,12 @@ impl Training {
         Some(Elastic { min, max, max_restarts: max_restarts.unwrap_or(DEFAULT_MAX_RESTARTS) })
     }
 
-    /// The name by which pods of the namespace reach one of the job's.
+    /// The host name of one of the job's pods within the namespace.
     pub(super) fn host(&self, replica: Replica, index: i32) -> String {
         format!("{}-{index}.{}", replica.job_name(&self.name), self.name)
     }
 
-    /// The word that the label has.
+    /// The value of the label.
     pub(super) fn framework(&self) -> &'static str {
         match self.spec.framework {
             TrainingFramework::Pytorch => "pytorch",
@@ -198,7 +198,7 @@ impl Training {
     }
 }
 
-/// The hash of what the pods are made from: all but what may change while they run.
+/// The hash of the part of the spec that pods depend on: all fields except those that may change during a run.
 fn hash(spec: &Value, keys: &JobAnnotations, elastic: bool) -> String {
     let mut spec = spec.clone();
     if let Some(worker) = spec.get_mut("worker").and_then(Value::as_object_mut).filter(|_| elastic) {
@@ -209,7 +209,7 @@ fn hash(spec: &Value, keys: &JobAnnotations, elastic: bool) -> String {
     job_run::spec_hash(&Value::Object(all), CHANGEABLE)
 }
 
-/// The container of the usual name, else the first.
+/// The container with the usual name, otherwise the first one.
 pub(super) fn main_container(spec: &Value) -> Option<&Value> {
     let containers = spec["containers"].as_array()?;
     containers.iter().find(|container| container["name"] == TRAINER_CONTAINER).or_else(|| containers.first())

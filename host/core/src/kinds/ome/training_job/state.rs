@@ -1,4 +1,4 @@
-//! What the status of a training job reports, in the words of Kubeflow.
+//! The status of a training job, in Kubeflow's terms.
 
 use super::{
     CREATED, FAILED, PlanBuilder, RESTARTING, RUNNING, Replica, SUCCEEDED, SUSPENDED,
@@ -12,7 +12,7 @@ use crate::{
 };
 use serde_json::{Map, Value, json};
 
-/// The label by which Kueue knows the queue of a Job.
+/// The label with the queue of a Job, for Kueue.
 pub(super) const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
 impl PlanBuilder<'_> {
@@ -35,7 +35,7 @@ impl PlanBuilder<'_> {
         conditions
     }
 
-    /// Whether the run goes on, and what it waits for.
+    /// Whether the run is in progress, and what it waits for.
     fn going(&self, training: &Training, run: &Run<'_>, is_planned: bool) -> Condition {
         let no = |reason: &str, message: String| Condition::no(RUNNING, reason, message);
         let worker = run.state(Replica::Worker);
@@ -57,7 +57,8 @@ impl PlanBuilder<'_> {
             (Phase::Going, Some(state)) => {
                 let ready = run.ready_workers();
                 if state == JobState::Running && (ready > 0 || run.jobs.contains_key(&Replica::Launcher)) {
-                    // How many are Ready changes often: the replica statuses have the number of those that exist.
+                    // The number of Ready pods changes often, so it isn't in the message: the replica statuses have the number of existing
+                    // pods.
                     return Condition::satisfied(RUNNING, "Running", "The run is in progress.");
                 }
                 let homeless = self.snapshot.pods.iter().find_map(|pod| Some((&pod.name, pod.failure.as_ref()?)));
@@ -74,7 +75,7 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Whether the run starts again after a failure. What failed is repeated until it has.
+    /// Whether the run restarts after a failure. The message repeats the failure until it has restarted.
     fn restarting(&self, training: &Training, run: &Run<'_>) -> Condition {
         let limit = training.spec.backoff_limit.unwrap_or(0);
         let no = |message: &str| Condition::no(RESTARTING, "NotRestarting", message).optional();
@@ -95,14 +96,14 @@ impl PlanBuilder<'_> {
         }
     }
 
-    /// Everything of the status but its conditions.
+    /// The fields of the status, without the conditions.
     pub(super) fn fields(&self, training: &Training, run: &Run<'_>) -> Map<String, Value> {
         let mut statuses = Map::new();
         for replica in training.replicas() {
             let observed = run.jobs.get(&replica).and_then(|job| job.observed.job.as_deref());
             let counts = match observed {
                 Some(job) => json!({"active": job.active, "succeeded": job.succeeded, "failed": job.failed}),
-                // What is known of pods that were deleted after the end stays known.
+                // The counts of pods that were deleted after the end are retained.
                 None if matches!(run.phase, Phase::Ended(_)) => {
                     let mut former = self.before["replicaStatuses"][replica.name()].clone();
                     if former.is_object() {
@@ -128,7 +129,7 @@ impl PlanBuilder<'_> {
         .collect()
     }
 
-    /// Whether the run was made from the spec as it is now.
+    /// Whether the run was created from the current spec.
     pub(super) fn up_to_date(&self, training: &Training, run: &Run<'_>, is_refused: bool) -> Condition {
         let noun = "run";
         if let Phase::Ended(_) = run.phase {
@@ -145,7 +146,7 @@ impl PlanBuilder<'_> {
             return condition;
         }
         if is_refused {
-            // Without its Jobs, the run couldn't start again.
+            // If its Jobs were deleted, the run couldn't start again.
             let message = "The run was created from an earlier spec, and the current one is rejected: correct it, or revert the edit.";
             return Condition { message: message.to_owned(), ..condition };
         }

@@ -19,13 +19,13 @@ use std::sync::Arc;
 /// 2026-01-01T01:00:00Z.
 const NOW: u64 = 1_767_229_200;
 
-/// A training job, its status, and what else there is.
+/// A training job with its status and the world around it.
 struct Case {
     spec: Value,
     status: Value,
     annotations: Value,
     labels: Value,
-    /// What its Jobs were created from.
+    /// The hash of the spec that its Jobs were created from.
     hash: String,
     world: World,
 }
@@ -50,7 +50,7 @@ impl Case {
         Self { status, ..self }
     }
 
-    /// A Job of the run with this status.
+    /// Adds a Job of the run with this status.
     fn job(mut self, replica: Replica, attempt: i64, status: Value) -> Self {
         let fields = json!({"f:spec": {"f:completions": {}}});
         let name = replica.job_name("tune");
@@ -87,7 +87,7 @@ impl Case {
         test(&mut making, &training, &run)
     }
 
-    /// What policies have no part in, since there are none.
+    /// The plan, without policies.
     fn plan(&mut self) -> Plan {
         let snapshot = self.snapshot();
         let policies = Policies::new(ActiveSet::new(Vec::new()), Arc::new(Unheard));
@@ -336,7 +336,7 @@ fn a_launcher_starts_once_all_workers_are_ready_and_stays() {
     let workers = |ready: i64| current().job(Replica::Worker, 0, json!({"active": 2, "ready": ready}));
     assert!(!plans(Case::mpi(json!({}))) && !plans(workers(1)) && plans(workers(2)));
     assert!(plans(workers(1).job(Replica::Launcher, 0, json!({"active": 1}))));
-    // The spec has changed since: it would be the launcher of other workers.
+    // The spec has changed since then: the launcher would belong to other workers.
     let mut changed = Case::mpi(json!({})).job(Replica::Worker, 0, json!({"active": 2, "ready": 2}));
     assert!(condition(&changed.plan(), RUNNING).starts_with("Some(false) SpecChanged") && !plans(changed));
 }
@@ -419,7 +419,7 @@ fn a_job_goes_once_its_time_to_live_is_over_and_its_end_is_recorded() {
     assert!(!Case::new(json!({})).status(record("2020-01-01T00:00:00Z")).plan().expired);
 }
 
-/// A job that has succeeded and asks for a weight; the uid of whoever has made one of that name.
+/// A successful job that requests a weight; `maker` is the uid of the creator of an existing weight with this name.
 fn weight(maker: Option<&str>, conditions: Value) -> Plan {
     let asked = json!({
         "name": "ml.lora", "baseModelRef": {"name": "llama"}, "modelType": "LoRA", "storage": {"storageUri": "pvc://out/lora"},
@@ -467,7 +467,7 @@ fn a_changed_spec_says_what_it_takes() {
     assert!(text.contains("create another TrainingJob"), "{text}");
 }
 
-/// Policies, of which there are none here, are asked about objects: that is how it shows whether there are any.
+/// A plan with objects asks the policies. There are none here, so it reports that.
 #[test]
 fn an_edit_that_is_refused_leaves_a_run_under_supervision() {
     let refused = |more: Value| {
@@ -488,13 +488,13 @@ fn an_edit_that_is_refused_leaves_a_run_under_supervision() {
     let mut suspended = Case::new(refused(json!({"suspend": true}))).job(Replica::Worker, 0, running());
     assert!(plans_objects(&mut suspended));
     assert!(!suspended.with(|_, training, run| run.plans(Replica::Worker, training)), "it gets no pods");
-    // Between two attempts too, what is left of the last one goes.
+    // Between two attempts, too, the remaining Jobs are deleted.
     let mut clearing = Case::new(refused(json!({}))).status(json!({"restarts": 1})).job(Replica::Worker, 0, running());
     assert!(plans_objects(&mut clearing));
     assert!(!plans_objects(&mut Case::new(refused(json!({})))), "where nothing exists, nothing is created");
 }
 
-/// The weight counts as an administrator's, so an edit after the end doesn't get past the check.
+/// FineTunedWeights count as administrators' objects, so an edit after the end must not bypass the check.
 #[test]
 fn a_weight_that_is_refused_is_not_created_after_the_run_either() {
     let weight = |name: &str| {
@@ -512,7 +512,7 @@ fn a_weight_that_is_refused_is_not_created_after_the_run_either() {
     let plan = case.plan();
     let text = condition(&plan, WEIGHT_CREATED);
     assert!(plan.creates.is_empty() && text.starts_with("None NotAccepted") && text.contains("set it to ml."), "{text}");
-    // What is wrong with another field is nothing that the weight depends on.
+    // An error in another field doesn't affect the weight.
     let mut spec = weight("ml.lora");
     merge(&mut spec, json!({"worker": {"template": {"spec": {"hostname": "a"}}}}));
     let mut case = Case::new(spec).status(succeeded());

@@ -1,4 +1,4 @@
-//! The FineTunedWeight of a run that has succeeded: created once, and never over one that somebody else has made.
+//! The FineTunedWeight of a successful run: created once, and never over an existing one.
 
 use super::{
     PlanBuilder, WEIGHT_CREATED,
@@ -21,7 +21,7 @@ use pointsman_crds::ome::{
 use serde_json::json;
 
 impl PlanBuilder<'_> {
-    /// Whether the weight exists that the job asks for, and the weight, if it is to be created.
+    /// Whether the requested weight exists, and the weight if it is to be created.
     pub(super) fn weight(&mut self, training: &Training, run: &Run<'_>) -> Option<(Condition, Option<Object>)> {
         let asked = training.spec.fine_tuned_weight.as_ref()?;
         let name = &asked.name;
@@ -36,7 +36,7 @@ impl PlanBuilder<'_> {
         }
         let created = || Condition::satisfied(WEIGHT_CREATED, "Created", format!("The FineTunedWeight {name} exists.")).optional();
         let conditions = || self.before["conditions"].as_array().into_iter().flatten();
-        // Whoever has deleted it since wants it to be gone.
+        // If it was deleted after that, the deletion was intended.
         if conditions().any(|condition| condition["type"] == WEIGHT_CREATED && condition["status"] == "True") {
             return Some((created(), None));
         }
@@ -55,7 +55,7 @@ impl PlanBuilder<'_> {
                 );
                 Some((no("NameTaken", message), None))
             }
-            // The spec may have changed since the run began.
+            // The spec may have changed since the run started.
             None => Some(if let Err(stop) = training.check_weight() {
                 let message = format!("The FineTunedWeight {name} isn't created. {}", stop.condition.message);
                 (unknown("NotAccepted", message), None)
