@@ -1,49 +1,50 @@
-//! The patch operations of pod-templating: those of RFC 6902 that a plugin needs, with errors that name the place.
+//! The patch operations of pod-templating: the subset of RFC 6902 that plugins need, with errors that name the place.
 
 use pointsman_sandbox::point::templating::{Action, Operation};
 use serde_json::Value;
 
-/// How deep a path may lead. A value has 127 levels at most, and what is nested without end overflows the stack of whoever walks it.
+/// The maximum depth of a path. A parsed value has at most 127 levels, and unlimited nesting would overflow the stack of recursive
+/// functions.
 const MAX_DEPTH: usize = 64;
 
-/// Why an operation can't be carried out.
+/// Why an operation fails.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum PatchError {
-    /// The path isn't one.
+    /// The path is invalid.
     #[error("is not a JSON Pointer: start it with / (the whole template can't be replaced)")]
     Pointer,
-    /// It leads too deep.
+    /// The path is too deep.
     #[error("is deeper than {MAX_DEPTH} levels")]
     TooDeep,
-    /// A step on the way isn't there.
+    /// A part of the path doesn't exist.
     #[error("passes through {0:?}, which doesn't exist")]
     NoWay(String),
-    /// The place isn't there.
+    /// The target doesn't exist.
     #[error("doesn't exist")]
     Missing,
-    /// An index that the list doesn't have.
+    /// The list doesn't have this index.
     #[error("ends with {0:?}, which is not an index of a list of {1}")]
     Index(String, usize),
-    /// Something that has no places.
+    /// The parent is neither a list nor an object.
     #[error("enters a value that is neither an object nor a list")]
     NoContainer,
-    /// A value is missing or too much.
+    /// A value is missing, or isn't permitted.
     #[error("{0}")]
     Value(&'static str),
-    /// A list can't be extended by an object, or the other way round, and a single value not at all.
+    /// Only a list can extend a list, and only an object can extend an object.
     #[error("is {what}, which {by} can't extend: extend a list by a list, and an object by an object")]
     NotExtended {
-        /// What is there.
+        /// The type of the existing value.
         what: &'static str,
-        /// The value.
+        /// The type of the new value.
         by: &'static str,
     },
-    /// The value is no JSON.
+    /// The value isn't JSON.
     #[error("has a value that is not JSON: {0}")]
     Json(String),
 }
 
-/// Carries out one operation. If it fails, the document is as it was.
+/// Applies an operation. If it fails, the document stays unchanged.
 pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), PatchError> {
     let value = match (operation.action, &operation.value) {
         (Action::Remove, None) => None,
@@ -66,7 +67,7 @@ pub(super) fn apply(document: &mut Value, operation: &Operation) -> Result<(), P
                 fields.insert(last, value);
             }
             (Action::Replace, Some(value)) => *fields.get_mut(&last).ok_or(PatchError::Missing)? = value,
-            // The others keep their order, or the same template would have two forms.
+            // Keeps the order of the other fields: otherwise the same template would have two forms.
             _ => {
                 fields.shift_remove(&last).ok_or(PatchError::Missing)?;
             }
@@ -107,7 +108,7 @@ fn walk<'a>(document: &'a mut Value, way: &str) -> Result<&'a mut Value, PatchEr
     if way.is_empty() || way.starts_with('/') { Ok(place) } else { Err(PatchError::Pointer) }
 }
 
-/// Adds the elements of a list, or the members of an object.
+/// Appends the elements of a list, or adds the members of an object.
 fn extend(place: &mut Value, by: &Value) -> Result<(), PatchError> {
     match (place, by) {
         (Value::Array(items), Value::Array(more)) => items.extend_from_slice(more),
@@ -129,7 +130,7 @@ fn unescaped(token: &str) -> String {
     token.replace("~1", "/").replace("~0", "~")
 }
 
-/// An index as RFC 6901 writes it: digits without a leading zero, and at most the length.
+/// An index in the form of RFC 6901: digits without a leading zero, up to the length.
 fn index(token: &str, length: usize) -> Option<usize> {
     let canonical = token == "0" || (!token.starts_with('0') && !token.is_empty() && token.bytes().all(|byte| byte.is_ascii_digit()));
     token.parse().ok().filter(|at| canonical && *at <= length)

@@ -1,4 +1,4 @@
-//! What the reports on one model come to: its state, the nodes that have it, and a sentence for whoever waits for it.
+//! Summarizes the reports on one model: its state, its nodes, and a message for users who wait for it.
 
 use super::{
     assignment::ModelObject,
@@ -12,37 +12,37 @@ use crate::{
 use pointsman_crds::ome::model::LifeCycleState;
 use std::{collections::BTreeMap, fmt::Write, sync::Arc};
 
-/// How many nodes a message lists.
+/// The maximum number of nodes in a message.
 const MAX_LISTED: usize = 3;
 
-/// In which steps a message has percents: each is a write of the status.
+/// The step of percentages in messages, because each change is a write of the status.
 const PERCENT_STEP: u64 = 5;
 
-/// A node, as far as models are concerned.
+/// The fields of a node that matter for models.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelNode {
-    /// Its labels, by which models select it.
+    /// Its labels, which models select.
     pub labels: BTreeMap<String, String>,
-    /// Whether its kubelet is alive.
+    /// Whether it is Ready.
     pub is_ready: bool,
 }
 
-/// What a model's status is to be.
+/// The status to report for a model.
 #[derive(Debug)]
 pub struct Summary {
-    /// How far the model has come.
+    /// The model's lifecycle state.
     pub state: LifeCycleState,
     /// The nodes that hold it.
     pub nodes_ready: Vec<String>,
     /// The nodes on which it has failed.
     pub nodes_failed: Vec<String>,
-    /// Why it is ready, or isn't.
+    /// Why it is Ready, or why not.
     pub condition: Condition,
-    /// What its files say, by the first of the nodes that hold it and have read them.
+    /// The facts in its files, from the first node that holds it and has parsed them.
     pub facts: Option<Arc<str>>,
 }
 
-/// What a model, the cluster's nodes and the agents' reports come to. What an agent reports of a node that is gone counts for nothing.
+/// Summarizes a model from the cluster's nodes and the agents' reports. Reports on deleted nodes are ignored.
 pub fn summarize(
     model: &ModelObject,
     nodes: &BTreeMap<String, ModelNode>,
@@ -93,7 +93,7 @@ fn plural<'w>(count: usize, one: &'w str, more: &'w str) -> &'w str {
     if count == 1 { one } else { more }
 }
 
-/// Why no agent reports anything of the model.
+/// Why no agent reports on the model.
 fn waiting(model: &ModelObject, nodes: &BTreeMap<String, ModelNode>, selected: &[&str], has_agent: impl Fn(&str) -> bool) -> Condition {
     if let Some(condition) = model.copies.as_ref().filter(|_| selected.is_empty()).and_then(|copies| copies.problem(&model.storage, nodes))
     {
@@ -149,7 +149,7 @@ fn failure(node: &str, report: Option<&NodeReport>, others: usize) -> String {
     format!("It failed on {node}{others}: {}.", why.trim_end_matches('.'))
 }
 
-/// Orders reports by how far they are.
+/// The key that orders reports by progress.
 fn furthest(report: &NodeReport) -> Option<u64> {
     report.progress.as_ref().and_then(DownloadProgress::percent)
 }
@@ -168,7 +168,7 @@ fn downloading(node: &str, report: &NodeReport, count: usize) -> String {
     format!("{node} has {percent} %{left}{others}.")
 }
 
-/// A time in steps that grow with it: an estimate isn't better than that, and each step is a write of the status.
+/// A duration, rounded more coarsely the longer it is: an estimate isn't more precise, and each change is a write of the status.
 fn rounded(seconds: u64) -> u64 {
     const STEPS: [u64; 6] = [86_400, 14_400, 3600, 900, 300, 60];
     let step = STEPS.into_iter().find(|step| seconds >= step * 4).unwrap_or(60);
@@ -193,7 +193,7 @@ mod tests {
         ModelObject { storage: serde_json::from_value(storage).unwrap(), ..ModelObject::default() }
     }
 
-    /// The summary of a model on the nodes a, b, c and d, of which some report.
+    /// The summary of a model on the nodes a, b, c and d, with these reports.
     fn summary(reported: &[(&str, Value)]) -> Summary {
         let mut reports = Reports::default();
         for (node, report) in reported {

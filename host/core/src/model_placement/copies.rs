@@ -1,4 +1,4 @@
-//! Which nodes get the copies of a model that agents download.
+//! Chooses the nodes for the copies of a model that agents download.
 
 use super::ClusterView;
 use crate::{
@@ -13,16 +13,16 @@ use crate::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The nodes that were chosen.
+/// The chosen nodes.
 #[derive(Debug, Default)]
 pub struct ChosenNodes {
     /// Their names.
     pub nodes: BTreeSet<String>,
-    /// Why the policies couldn't choose further ones.
+    /// Why the policies couldn't choose more.
     pub failed: Option<Undecided>,
 }
 
-/// Chooses nodes for the copies that are without one, one after another: each with what those before it are. Ends early once `is_late`.
+/// Chooses nodes for the missing copies one by one: each choice considers the previous ones. Ends early once `is_late`.
 pub fn choose(
     policies: &Pinned<'_>,
     view: &ClusterView,
@@ -56,7 +56,7 @@ pub fn choose(
     chosen
 }
 
-/// The best candidate; none if there is none, or the policies exclude all.
+/// The best candidate; none if there is none or the policies exclude all.
 fn best(
     policies: &Pinned<'_>,
     view: &ClusterView,
@@ -68,13 +68,13 @@ fn best(
     let nodes = Nodes::named(cluster, candidates);
     match question::score(policies, cluster, &view.settings, copy, &nodes, namespace_labels, &|_| None) {
         Ok(scored) => Ok(scored.order(candidates).into_iter().next()),
-        // Without a policy, all are as good.
+        // Without a policy, all are equal.
         Err(Undecided::Nobody(_)) => Ok(candidates.first().map(|node| (*node).to_owned())),
         Err(undecided) => Err(undecided),
     }
 }
 
-/// A copy as a pod that requests nothing: on a node, or, for the one that the question is about, on none.
+/// A copy as a pod without requests: on a node, or, for the copy in question, on none.
 fn copy(model: &ModelObject, copies: &Copies, node: &str) -> Pod {
     let resource = if model.namespace.is_empty() { &CLUSTER_BASE_MODEL } else { &BASE_MODEL };
     let owner = Owner {
@@ -86,7 +86,7 @@ fn copy(model: &ModelObject, copies: &Copies, node: &str) -> Pod {
     };
     Pod {
         namespace: model.namespace.clone(),
-        // No pod has a name like it.
+        // No real pod has such a name.
         name: if node.is_empty() { String::new() } else { format!("{} copy on {node}", model.display_name()) },
         labels: copies.labels.clone(),
         node: node.to_owned(),

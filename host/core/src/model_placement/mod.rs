@@ -1,5 +1,4 @@
-//! The policies that choose a node for a model: the question node-placement at scheduling-scoring, as it is asked for pods that a scheduler
-//! places.
+//! The policies that choose a node for a model: the question node-placement at scheduling-scoring, as for pods that a scheduler places.
 
 pub mod copies;
 
@@ -25,32 +24,32 @@ use crate::{
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-/// How long policies are asked for nodes at a stretch. Models that are left are asked about the next time: many models of one tenant keep nobody
-/// else waiting.
+/// The time limit for questions in one allocation. The remaining models are scored in the next one, so that many models of one tenant don't
+/// block others.
 pub const QUESTION_TIME: Duration = Duration::from_millis(500);
 
-/// Nodes and the pods on them, as far as policies learn of them when a model gets its node. A copy shares what doesn't change.
+/// The nodes and pods as policies see them when a model gets its node. A copy shares the unchanged parts.
 #[derive(Clone, Debug, Default)]
 pub struct ClusterView {
     cluster: Cluster,
     settings: Arc<Settings>,
-    /// What isn't kept of pods is empty, and shared by all of them.
+    /// An empty pod, whose unused fields all stored pods share.
     blank: Pod,
 }
 
 impl ClusterView {
-    /// Takes a node.
+    /// Adds or replaces a node.
     pub fn put_node(&mut self, name: &str, text: &str) {
         let object: Value = serde_json::from_str(text).unwrap_or_default();
         self.cluster.put_node(name, Node::from_value(&object, &self.settings));
     }
 
-    /// Takes it that a node is gone.
+    /// Removes a node.
     pub fn remove_node(&mut self, name: &str) {
         self.cluster.remove_node(name);
     }
 
-    /// Takes a pod; `model` is the namespace and the label of the model that it belongs to, if it is one's.
+    /// Adds or replaces a pod; `model` is the namespace and label of its model, if it has one.
     pub fn put_pod(&mut self, (namespace, name): &PodKey, text: &str, model: Option<&(String, String)>) {
         let object: Value = serde_json::from_str(text).unwrap_or_default();
         let Some(Pod { node, requests, is_leaving, .. }) = Pod::from_value(&object).filter(|pod| !pod.node.is_empty()) else {
@@ -78,12 +77,12 @@ impl ClusterView {
         self.cluster.pods().map(Pod::key)
     }
 
-    /// Takes it that a pod is gone.
+    /// Removes a pod.
     pub fn remove_pod(&mut self, (namespace, name): &PodKey) {
         self.cluster.remove_pod(namespace, name);
     }
 
-    /// What the pods of models take of each node.
+    /// The resources that models' pods take on each node.
     fn pods_of_models<'k>(&self, models: impl Iterator<Item = &'k ObjectKey>) -> BTreeMap<String, Amounts> {
         let mut taken: BTreeMap<String, Amounts> = BTreeMap::new();
         for key in models {
@@ -95,22 +94,22 @@ impl ClusterView {
     }
 }
 
-/// What chooses nodes for the models of one allocation.
+/// Scores nodes for the models of one allocation.
 #[allow(missing_debug_implementations, reason = "a closure has none")]
 pub struct NodePolicies<'p> {
     policies: &'p Pinned<'p>,
     view: &'p ClusterView,
     models: &'p BTreeMap<ObjectKey, ModelObject>,
-    /// What the models' pods take of the nodes, in the view. It is summed up once somebody asks.
+    /// The resources that models' pods take on each node, computed on first use.
     pods: Option<BTreeMap<String, Amounts>>,
-    /// Whether the time for questions is over: what is left is asked in the next allocation.
+    /// Whether the time limit has passed: the remaining models are scored in the next allocation.
     is_late: &'p dyn Fn() -> bool,
-    /// Why the policies couldn't decide. They aren't asked again in this allocation: each question might take as long as a plugin may.
+    /// Why the policies failed. They aren't called again in this allocation, because each call could take up to a plugin's timeout.
     pub failed: Option<Undecided>,
 }
 
 impl<'p> NodePolicies<'p> {
-    /// The policies, with what they learn of the cluster and of the models.
+    /// Combines the policies with their view of the cluster and the models.
     pub fn new(
         policies: &'p Pinned<'p>,
         view: &'p ClusterView,
@@ -120,7 +119,7 @@ impl<'p> NodePolicies<'p> {
         Self { policies, view, models, pods: None, is_late, failed: None }
     }
 
-    /// Scores the nodes that a model may get.
+    /// Scores the candidate nodes for a model.
     pub fn score(&mut self, choice: &Choice<'_>) -> NodeAnswer {
         if self.failed.is_some() || (self.is_late)() {
             return NodeAnswer::Later;
@@ -139,7 +138,7 @@ impl<'p> NodePolicies<'p> {
         let (view, models) = (self.view, self.models);
         let object = models.get(choice.model)?;
         let pods = &*self.pods.get_or_insert_with(|| view.pods_of_models(models.keys()));
-        // Pods count by themselves; beside them, what is reserved for those that are about to start.
+        // The view already counts pods, so only the reservations beyond them are passed: those of models that are about to start.
         let reserved = |node: &str| Some(resources((choice.taken)(node) - pods.get(node).copied().unwrap_or_default()));
         let pod = planned_pod(choice.model, object);
         let nodes = Nodes::named(&view.cluster, choice.nodes);
@@ -147,7 +146,7 @@ impl<'p> NodePolicies<'p> {
     }
 }
 
-/// The pod that a model is about to get. It has no name: none that exists is taken for it.
+/// The planned pod of a model. It has no name, so it can't be confused with an existing one.
 fn planned_pod(key: &ObjectKey, object: &ModelObject) -> Pod {
     let (label, model) = (label_value(&key.name), label_value(&object.model.name));
     let ours = [(SUBJECT_KIND, INFERENCE_MODEL.kind), (APP_NAME, &*label), (APP_COMPONENT, SERVER), (MODEL, &*model), (MANAGED, "true")];
@@ -164,7 +163,7 @@ fn planned_pod(key: &ObjectKey, object: &ModelObject) -> Pod {
     }
 }
 
-/// The model of a namespace whose pods have this label.
+/// The model in a namespace whose pods have this label.
 fn owner(namespace: &str, label: &str) -> Owner {
     Owner {
         kind: INFERENCE_MODEL.kind,
@@ -200,7 +199,7 @@ mod tests {
         Policies::new(ActiveSet::new(members), Arc::new(Unheard))
     }
 
-    /// Policies by which all nodes suit alike: the only plugin wants no feature.
+    /// Policies that score all nodes equally: their only plugin wants no features.
     pub(super) fn indifferent() -> Policies {
         let bound = PolicySetPlugin {
             name: "scheduling-scoring".to_owned(),
@@ -225,7 +224,7 @@ mod tests {
         ["runs", "new"].map(object).into()
     }
 
-    /// A node where somebody's pod and one of the model `runs` are, and one without any.
+    /// One node with another party's pod and a pod of the model `runs`, and one without pods.
     fn view() -> ClusterView {
         let mut view = ClusterView::default();
         for (name, images) in [("a", json!([])), ("b", json!([{"names": ["docker.io/library/vllm:1"]}]))] {
@@ -246,7 +245,7 @@ mod tests {
         view
     }
 
-    /// The values of a feature on both nodes, where models have so much of the first.
+    /// The values of a feature on both nodes, if models take this much of the first one.
     fn values(view: &ClusterView, taken: Amounts, feature: &str) -> [f64; 2] {
         let (policies, models) = (indifferent(), models());
         let pinned = policies.pin(Standing::New);

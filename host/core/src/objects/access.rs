@@ -1,4 +1,4 @@
-//! What pods may do in the API.
+//! The permissions of pods in the API.
 
 use super::Metadata;
 use serde_json::{Value, json};
@@ -8,12 +8,12 @@ pub fn service_account(metadata: Metadata) -> Value {
     json!({"metadata": metadata.into_value()})
 }
 
-/// The body of a Role that lets its holder see the pods of its namespace.
+/// The body of a Role to read the pods of its namespace.
 pub fn sees_pods(metadata: Metadata) -> Value {
     json!({"metadata": metadata.into_value(), "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}]})
 }
 
-/// The body of a RoleBinding that gives a Role to a ServiceAccount.
+/// The body of a RoleBinding between a Role and a ServiceAccount.
 pub fn role_binding(metadata: Metadata, role: &str, namespace: &str, account: &str) -> Value {
     json!({
         "metadata": metadata.into_value(),
@@ -22,11 +22,10 @@ pub fn role_binding(metadata: Metadata, role: &str, namespace: &str, account: &s
     })
 }
 
-/// What the Leases of endpoint pickers are called behind the pool: by the scheduler of llm-d, and by the older one of the Gateway API
-/// Inference Extension.
+/// The suffixes of endpoint pickers' Leases: of llm-d's scheduler, and of the older one of the Gateway API Inference Extension.
 const PICKER_LEASES: [&str; 2] = ["llm-d.ai", "gateway-api-inference-extension.sigs.k8s.io"];
 
-/// The body of a Role for this project's endpoint picker: it sees the pods and pools of its namespace, and writes nothing.
+/// The body of a Role for this project's endpoint picker: it reads the pods and pools of its namespace, and writes nothing.
 pub fn picks_endpoints(metadata: Metadata) -> Value {
     let sees = ["get", "list", "watch"];
     json!({
@@ -45,8 +44,8 @@ pub fn picks_endpoints(metadata: Metadata) -> Value {
     })
 }
 
-/// The body of a Role for llm-d's endpoint picker: it also elects a leader among its replicas. It can write no Lease but its own: another
-/// tenant's component may be led by one of the same namespace.
+/// The body of a Role for llm-d's endpoint picker, which also elects a leader among its replicas. It can write only its own Leases, because
+/// other components in the namespace may elect their leaders with other Leases.
 pub fn picks_endpoints_by_leader(metadata: Metadata, namespace: &str, pool: &str) -> Value {
     let sees = ["get", "list", "watch"];
     let leases = PICKER_LEASES.map(|suffix| format!("epp-{namespace}-{pool}.{suffix}"));
@@ -62,7 +61,7 @@ pub fn picks_endpoints_by_leader(metadata: Metadata, namespace: &str, pool: &str
             {"apiGroups": ["llm-d.ai"], "resources": ["inferenceobjectives", "inferencemodelrewrites"], "verbs": sees},
             {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": sees},
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": leases, "verbs": ["get", "update", "patch"]},
-            // The API server can't limit a creation by name.
+            // The API server can't restrict create by name.
             {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create"]},
         ],
     })

@@ -1,4 +1,4 @@
-//! A Knative Service, and what Knative takes of a pod.
+//! A Knative Service, and the pod specs that Knative accepts.
 
 mod fit;
 
@@ -7,19 +7,20 @@ pub use fit::{Fitted, fit};
 use super::Metadata;
 use serde_json::{Value, json};
 
-/// The longest name of a revision whose service takes the tag `prev-`: `-00001` comes behind the service's.
+/// The maximum length of a revision's name for which its service can have the tag `prev-`: the revision's name is the service's with the
+/// suffix `-00001`.
 const LONGEST_TAGGED: usize = 63 - 5 + 6;
 
-/// What is asked of each replica.
+/// The limits for requests to a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScalingRequest {
-    /// How many requests a replica works on at once.
+    /// The maximum number of concurrent requests.
     pub concurrency: Option<i64>,
-    /// How long a request may take, in seconds.
+    /// The maximum duration of a request, in seconds.
     pub seconds: Option<i64>,
 }
 
-/// The template of a revision: that of its pods, and what is asked of it.
+/// The template of a revision: that of its pods, with the limits for requests.
 pub fn template(pods: &Value, asked: ScalingRequest) -> Value {
     let mut template = pods.clone();
     if let Some(concurrency) = asked.concurrency {
@@ -31,13 +32,13 @@ pub fn template(pods: &Value, asked: ScalingRequest) -> Value {
     template
 }
 
-/// A Knative Service's body. A canary is the share of the traffic that the newest revision gets, in percent, and the revision that gets the
-/// rest.
+/// A Knative Service's body. A canary is the traffic share of the latest revision, in percent, and the revision that gets the rest.
 pub fn service(metadata: Metadata, template: &Value, canary: Option<&(i64, String)>) -> Value {
     let traffic = match canary {
         Some((percent, rest)) => {
             let mut former = json!({"revisionName": rest, "latestRevision": false, "percent": 100 - percent});
-            // The tag becomes a host name, of 63 characters at most, before that of the service, which the revision's begins with.
+            // The tag becomes a prefix of the service's host name, whose first label has at most 63 characters; the revision's name starts
+            // with the service's.
             if rest.len() <= LONGEST_TAGGED {
                 former["tag"] = "prev".into();
             }

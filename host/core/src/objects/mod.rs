@@ -11,19 +11,19 @@ pub mod workload;
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, collections::BTreeMap};
 
-/// The metadata of an object that we make.
+/// The metadata of an object that we write.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
     /// Its annotations.
     pub annotations: BTreeMap<String, String>,
-    /// What it goes with; none where the subject isn't in a cluster.
+    /// Its owner reference; none if the subject isn't in a cluster.
     pub owner: Option<Value>,
 }
 
 impl Metadata {
-    /// As it stands in the object.
+    /// Its JSON.
     pub fn into_value(self) -> Value {
         let mut metadata = Map::new();
         metadata.insert("labels".to_owned(), json!(self.labels));
@@ -37,22 +37,22 @@ impl Metadata {
     }
 }
 
-/// A map of an object's metadata.
+/// A string map, such as labels, from JSON.
 pub fn strings(value: &Value) -> BTreeMap<String, String> {
     let map = value.as_object().into_iter().flatten();
     map.map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect()
 }
 
-/// The longest value of a label.
+/// The maximum length of a label's value.
 const LABEL: usize = 63;
 
-/// A text as a label's value: unchanged where Kubernetes takes it, else with `-` for what it doesn't take, cut, and with a hash of the
-/// whole behind it, so that two texts keep two values. The default policy at metadata-propagation does the same.
+/// A text as a label's value: unchanged if it is valid, otherwise truncated, with `-` for invalid characters and with a hash of the whole
+/// text as the suffix, so that different texts have different values. The default policy at metadata-propagation does the same.
 pub fn label_value(raw: &str) -> Cow<'_, str> {
     if pointsman_sandbox::words::label_value(raw).is_ok() {
         return raw.into();
     }
-    // FNV-1a: short, and nothing hangs on it but that names differ.
+    // FNV-1a is short, and the hash only needs to distinguish names.
     let hash = raw.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     let allowed = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
     let outside = |c: char| !c.is_ascii_alphanumeric();

@@ -1,52 +1,52 @@
-//! How pods are reached: Services and routes.
+//! Services, routes and NetworkPolicies.
 
 use super::Metadata;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A port of a Service, and the container's port behind it.
+/// A port of a Service, with the target port of the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its name.
     pub name: String,
-    /// Its own number.
+    /// The Service's port.
     pub port: i64,
-    /// The container's.
+    /// The container's port.
     pub target: i64,
     /// TCP, UDP or SCTP.
     pub protocol: String,
 }
 
-/// The port on which a container is taken to listen that declares none.
+/// The assumed port of a container that declares none.
 pub const DEFAULT_PORT: i64 = 8080;
 
-/// The port on which every Service answers.
+/// The HTTP port of every Service.
 pub const HTTP: i64 = 80;
 
-/// The ports of a Service for a container: 80 to its first one, and each of them under its own number.
+/// The ports of a Service for a container: 80 for its first port, and each declared port with its own number.
 pub fn ports(container: Option<&Value>) -> Vec<Port> {
     let first = first_port(container).unwrap_or(DEFAULT_PORT);
     let http = Port { name: "http".to_owned(), port: HTTP, target: first, protocol: "TCP".to_owned() };
     with_declared(vec![http], container)
 }
 
-/// The port on which a container takes requests, if it declares one.
+/// The port on which a container receives requests, if it declares one.
 pub fn first_port(container: Option<&Value>) -> Option<i64> {
     declared(container).find(|(_, protocol, _)| *protocol == "TCP").map(|(number, ..)| number)
 }
 
-/// The ports of a Service for all containers of a pod, each under its own number.
+/// The ports of a Service for all containers of a pod, each with its own number.
 pub fn all_ports(containers: &Value) -> Vec<Port> {
     with_declared(Vec::new(), containers.as_array().into_iter().flatten())
 }
 
-/// What containers declare: number, protocol and name.
+/// The declared ports of containers: number, protocol and name.
 fn declared<'c>(containers: impl IntoIterator<Item = &'c Value>) -> impl Iterator<Item = (i64, &'c str, Option<&'c str>)> {
     let ports = containers.into_iter().flat_map(|container| container["ports"].as_array().into_iter().flatten());
     ports.filter_map(|port| Some((port["containerPort"].as_i64()?, port["protocol"].as_str().unwrap_or("TCP"), port["name"].as_str())))
 }
 
-/// Adds what containers declare. A Service has each number and each name once.
+/// Adds the declared ports of containers. A Service has each number and each name only once.
 fn with_declared<'c>(mut ports: Vec<Port>, containers: impl IntoIterator<Item = &'c Value>) -> Vec<Port> {
     for (target, protocol, name) in declared(containers) {
         if ports.iter().any(|port| port.port == target && port.protocol == protocol) {
@@ -59,7 +59,7 @@ fn with_declared<'c>(mut ports: Vec<Port>, containers: impl IntoIterator<Item = 
     ports
 }
 
-/// A name that no other port has, whatever their containers call them.
+/// A name that no other port has, regardless of the containers' names for them.
 fn made_up(ports: &[Port], protocol: &str, number: i64) -> String {
     let name = format!("{}-{number}", protocol.to_lowercase());
     let free = |name: &String| ports.iter().all(|port| port.name != *name);
@@ -75,7 +75,8 @@ pub fn service(metadata: Metadata, selector: &BTreeMap<String, String>, ports: &
     json!({"metadata": metadata.into_value(), "spec": {"selector": selector, "ports": ports}})
 }
 
-/// The body of a Service that gives each of its pods a name, also before it is Ready: pods that work together look for one another then.
+/// The body of a Service that gives each of its pods a host name, even before it is Ready, because pods that work together look each other
+/// up at startup.
 pub fn headless(metadata: Metadata, selector: &BTreeMap<String, String>, ports: &[Port]) -> Value {
     let mut body = service(metadata, selector, ports);
     body["spec"]["clusterIP"] = "None".into();
@@ -83,7 +84,7 @@ pub fn headless(metadata: Metadata, selector: &BTreeMap<String, String>, ports: 
     body
 }
 
-/// A NetworkPolicy's body that lets pods in by themselves alone, and anybody to the port of their metrics.
+/// The body of a NetworkPolicy that admits traffic only between these pods, and from anywhere to their metrics port.
 pub fn own_pods_only(metadata: Metadata, pods: &BTreeMap<String, String>, metrics: Option<i64>) -> Value {
     let mut ingress = vec![json!({"from": [{"podSelector": {"matchLabels": pods}}]})];
     ingress.extend(metrics.map(|port| json!({"ports": [{"port": port, "protocol": "TCP"}]})));
@@ -93,8 +94,8 @@ pub fn own_pods_only(metadata: Metadata, pods: &BTreeMap<String, String>, metric
     })
 }
 
-/// A NetworkPolicy's body that lets requests in and nothing else: from anywhere to these ports, and from the service's own pods to all.
-/// What the pods themselves ask for is free.
+/// The body of a NetworkPolicy that admits only requests: from anywhere to these ports, and from the service's own pods to all ports.
+/// Egress isn't restricted.
 pub fn inference_only(metadata: Metadata, pods: &BTreeMap<String, String>, own: &BTreeMap<String, String>, ports: &[i64]) -> Value {
     let ports: Vec<Value> = ports.iter().map(|port| json!({"port": port, "protocol": "TCP"})).collect();
     let ingress = json!([{"ports": ports}, {"from": [{"podSelector": {"matchLabels": own}}]}]);
@@ -104,7 +105,7 @@ pub fn inference_only(metadata: Metadata, pods: &BTreeMap<String, String>, own: 
     })
 }
 
-/// An HTTPRoute's body: everything for a host name goes to a Service.
+/// An HTTPRoute's body: routes all requests for a host name to a Service.
 pub fn http_route(metadata: Metadata, gateway: (&str, &str), host: &str, service: &str, seconds: Option<i64>) -> Value {
     let mut rule = json!({
         "matches": [{"path": {"type": "PathPrefix", "value": "/"}}],

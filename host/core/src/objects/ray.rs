@@ -1,18 +1,18 @@
-//! A RayCluster: a head that takes requests, and workers that it gives work to.
+//! A RayCluster: a head that receives requests, and workers that share the work.
 
 use super::{Metadata, network::all_ports};
 use serde_json::{Value, json};
 
-/// The label by which KubeRay tells the pods of a cluster apart.
+/// KubeRay's label for the type of a cluster's pod.
 pub const NODE_TYPE: &str = "ray.io/node-type";
 
-/// Ray's own port of metrics, unless the pod has it for something else. KubeRay would take 8080, where engines listen.
+/// The default port of Ray's metrics, unless the pod uses it otherwise. KubeRay's own default is 8080, where engines listen.
 const METRICS: i64 = 8090;
 
-/// The name by which KubeRay knows the port of the metrics.
+/// The port name by which KubeRay finds the metrics port.
 const METRICS_NAME: &str = "metrics";
 
-/// The spec of a cluster. Nothing scales it: the model is spread over so many pods.
+/// The spec of a cluster. It isn't scaled, because the model is split across a fixed number of pods.
 pub fn spec(head: &Value, worker: &Value, workers: i64) -> Value {
     let port = |template: &Value| metrics_port(&template["spec"]).to_string();
     let mut groups = Vec::new();
@@ -31,7 +31,7 @@ pub fn cluster(metadata: Metadata, spec: &Value) -> Value {
     json!({"metadata": metadata.into_value(), "spec": spec})
 }
 
-/// A pod's spec with the container in front that Ray runs in, and with a port for Ray's metrics that nothing else has.
+/// A pod spec with Ray's container first, and with an unused port for Ray's metrics.
 pub fn fitted(spec: &Value, main: &str) -> Value {
     let mut spec = spec.clone();
     let taken = all_ports(&spec["containers"]);
@@ -50,7 +50,7 @@ pub fn fitted(spec: &Value, main: &str) -> Value {
     spec
 }
 
-/// The port that a fitted pod has for Ray's metrics.
+/// The port for Ray's metrics in a fitted pod.
 fn metrics_port(spec: &Value) -> i64 {
     let ports = spec["containers"][0]["ports"].as_array().into_iter().flatten();
     ports.filter(|port| port["name"] == METRICS_NAME).find_map(|port| port["containerPort"].as_i64()).unwrap_or(METRICS)

@@ -1,11 +1,11 @@
-//! What changes the number of pods, and what keeps them from going all at once.
+//! Autoscalers and PodDisruptionBudgets.
 
 use super::Metadata;
 use crate::resource::Resource;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What is scaled: its kind and name.
+/// The target of an autoscaler: its kind and name.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
     /// Its kind.
@@ -29,15 +29,15 @@ pub fn horizontal(metadata: Metadata, target: Target<'_>, least: i64, most: i64,
     json!({"metadata": metadata.into_value(), "spec": spec})
 }
 
-/// A metric: the share that is used of what was requested of `cpu` or `memory`.
+/// A metric: the utilization of `cpu` or `memory` relative to the requests.
 pub fn used(of: &str, percent: i64) -> Value {
     json!({"type": "Resource", "resource": {"name": of, "target": {"type": "Utilization", "averageUtilization": percent}}})
 }
 
-/// The number of replicas that the workload variant autoscaler wants. It knows a variant by the name of what scales it.
+/// The number of replicas that the workload variant autoscaler recommends. It identifies a variant by the name of its autoscaler.
 const DESIRED_REPLICAS_METRIC: &str = "wva_desired_replicas";
 
-/// A metric: what the workload variant autoscaler wants for a variant in a namespace.
+/// A metric: the recommendation of the workload variant autoscaler for a variant in a namespace.
 pub fn wanted(namespace: &str, variant: &str) -> Value {
     let labels = json!({"variant_name": variant, "exported_namespace": namespace});
     json!({
@@ -48,7 +48,8 @@ pub fn wanted(namespace: &str, variant: &str) -> Value {
     })
 }
 
-/// How many endpoints an InferencePool's requests fill, as this project's endpoint picker counts: those of a role.
+/// The demand on an InferencePool's endpoints with a role, as the number of endpoints that its requests fill, measured by this project's
+/// endpoint picker.
 const POOL_DEMAND_METRIC: &str = "pointsman_pool_demand";
 
 /// The demand for pods of a pool.
@@ -56,69 +57,69 @@ const POOL_DEMAND_METRIC: &str = "pointsman_pool_demand";
 pub struct PoolDemand<'a> {
     /// The pool's name.
     pub pool: &'a str,
-    /// What the pods do: `decode` or `prefill`.
+    /// The role of the pods: `decode` or `prefill`.
     pub role: &'a str,
-    /// Which part of it one replica is to have, in thousandths.
+    /// The target demand per replica, in thousandths.
     pub target: u32,
 }
 
 impl PoolDemand<'_> {
-    /// A metric, as the API for external metrics has it.
+    /// The metric for a HorizontalPodAutoscaler, through the API for external metrics.
     pub fn metric(self) -> Value {
         json!({
             "type": "External",
             "external": {
                 "metric": {"name": POOL_DEMAND_METRIC, "selector": {"matchLabels": {"inference_pool": self.pool, "role": self.role}}},
-                // As the API server writes quantities: anything else would differ from what it stores.
+                // In the canonical form of quantities: any other would differ from what the API server stores.
                 "target": {"type": "AverageValue", "averageValue": thousandths(self.target)},
             },
         })
     }
 
-    /// A trigger of KEDA, which asks the picker itself: a Service with its host name.
+    /// A trigger for KEDA, which queries the picker directly at a Service's host name.
     pub fn trigger(self, host: &str, port: i64, namespace: &str) -> Value {
         let url = format!("http://{host}:{port}/scaling/{namespace}/{}/{}", self.pool, self.role);
         json!({"type": "metrics-api", "metadata": {"url": url, "valueLocation": "demand", "targetValue": decimal(self.target)}})
     }
 }
 
-/// A quantity of thousandths.
+/// A quantity from thousandths.
 fn thousandths(number: u32) -> String {
     if number.is_multiple_of(1000) { (number / 1000).to_string() } else { format!("{number}m") }
 }
 
-/// The same as a decimal number.
+/// A decimal number from thousandths.
 fn decimal(thousandths: u32) -> String {
     let text = format!("{}.{:03}", thousandths / 1000, thousandths % 1000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// A Prometheus query that KEDA scales by.
+/// A Prometheus query for scaling with KEDA.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
     /// The server's URL.
     pub server: String,
     /// The query.
     pub query: String,
-    /// The number that one replica is worth.
+    /// The threshold per replica.
     pub threshold: String,
 }
 
 impl Query {
-    /// What the workload variant autoscaler wants for a variant in a namespace.
+    /// The query for the recommendation of the workload variant autoscaler for a variant in a namespace.
     pub fn wanted(server: String, namespace: &str, variant: &str) -> Self {
         let query = format!("{DESIRED_REPLICAS_METRIC}{{variant_name=\"{variant}\",exported_namespace=\"{namespace}\"}}");
         Self { server, query, threshold: "1".to_owned() }
     }
 
-    /// A trigger of KEDA.
+    /// A trigger for KEDA.
     pub fn trigger(&self) -> Value {
         let Self { server, query, threshold } = self;
         json!({"type": "prometheus", "metadata": {"serverAddress": server, "query": query, "threshold": threshold}})
     }
 }
 
-/// A KEDA ScaledObject's body, with more in its spec.
+/// A KEDA ScaledObject's body, with additional fields in its spec.
 pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i64, trigger: &Value, more: Value) -> Value {
     let mut spec = json!({
         "scaleTargetRef": target.reference(),
@@ -132,8 +133,8 @@ pub fn scaled_object(metadata: Metadata, target: Target<'_>, least: i64, most: i
     json!({"metadata": metadata.into_value(), "spec": spec})
 }
 
-/// A PodDisruptionBudget's body: pods go one at a time, so that a node can be drained whatever their number, and one that doesn't
-/// work anyway never holds a node up. Of pods that nothing scales Kubernetes has to be told how many there are.
+/// A PodDisruptionBudget's body: permits one eviction at a time, so that nodes can be drained with any number of pods, and always permits
+/// the eviction of unhealthy pods. For pods without a scale subresource, Kubernetes needs their number.
 pub fn disruption_budget(metadata: Metadata, selector: &BTreeMap<String, String>, unscaled: Option<i64>) -> Value {
     let mut spec = unscaled.map_or_else(|| json!({"maxUnavailable": 1}), |pods| json!({"minAvailable": pods - 1}));
     spec["selector"] = json!({"matchLabels": selector});

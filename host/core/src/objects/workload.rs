@@ -1,4 +1,4 @@
-//! What runs pods: a Deployment, or a LeaderWorkerSet where a model is spread over several nodes.
+//! Objects that run pods: a Deployment, or a LeaderWorkerSet if a model is spread over several nodes.
 
 use super::Metadata;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -23,7 +23,7 @@ pub fn deployment(
     json!({"metadata": metadata.into_value(), "spec": spec})
 }
 
-/// A LeaderWorkerSet's body. A group is made anew as a whole when one of its pods restarts: what is left of it can't go on.
+/// A LeaderWorkerSet's body. If a pod restarts, its whole group is recreated: the remaining pods can't continue.
 pub fn leader_worker_set(metadata: Metadata, replicas: Option<i64>, size: i64, leader: &Value, worker: &Value) -> Value {
     let mut spec = json!({
         "startupPolicy": "LeaderCreated",
@@ -37,7 +37,7 @@ pub fn leader_worker_set(metadata: Metadata, replicas: Option<i64>, size: i64, l
     json!({"metadata": metadata.into_value(), "spec": spec})
 }
 
-/// A LeaderWorkerSet's body with how many groups may be away or too many while it is rolled: the most unavailable, and the surge.
+/// A LeaderWorkerSet's body with limits for a rolling update: the maximum number of unavailable groups, and of surplus groups.
 pub fn rolled(mut groups: Value, strategy: Option<(Option<IntOrString>, Option<IntOrString>)>) -> Value {
     if let Some((unavailable, surge)) = strategy {
         let mut rolling = json!({});

@@ -1,4 +1,4 @@
-//! Nodes and pods, and what pods take of nodes, kept up to date one object at a time.
+//! Nodes, pods, and the resources that pods take on nodes, updated object by object.
 
 use super::{
     derived::Derived,
@@ -14,15 +14,15 @@ use std::{
     sync::Arc,
 };
 
-/// Nodes and pods, and what pods take of nodes. A copy shares what doesn't change, so that a trial is cheap.
+/// Nodes, pods, and the resources that pods take on nodes. A copy shares the unchanged parts, so that trials are cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Cluster {
     slots: Slots,
-    /// Each with the node where it counts.
+    /// The pods, each with its assumed node if it has one.
     pods: HashTrieMapSync<PodKey, Arc<Pod>>,
-    /// The pods that count on a node which their objects don't have yet.
+    /// The pods that are assumed on a node which their objects don't have yet.
     assumed: RedBlackTreeSetSync<PodKey>,
-    /// By the namespace and the name of the gang.
+    /// The members of each gang, by the gang's namespace and name.
     gangs: Index<PodKey>,
     owners: Index<Owner>,
     version: u64,
@@ -30,39 +30,39 @@ pub struct Cluster {
 
 type Index<K> = RedBlackTreeMapSync<K, BTreeSet<PodKey>>;
 
-/// A node, with what is on it.
+/// A node with its pods.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeState {
     /// The node.
     pub node: Arc<Node>,
-    /// What its pods take of it.
+    /// The resources that its pods take.
     pub taken: Resources,
-    /// Its pods, and those that are assumed there.
+    /// Its pods, including assumed ones.
     pub pods: BTreeSet<PodKey>,
-    /// What its model agent reports, by the models' labels of nodes.
+    /// The downloads in its model agent's report, by the models' node labels.
     pub downloads: BTreeMap<String, Download>,
-    /// What features read of that, found once.
+    /// Derived values for features, cached.
     pub usage: Derived<Usage>,
 }
 
-/// How much of a model is on a node.
+/// The progress of a model's download on a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Download {
-    /// The share of its bytes that is there, from 0 to 1.
+    /// The downloaded share of its bytes, from 0 to 1.
     pub share: f64,
-    /// How many seconds the rest takes, if that is known.
+    /// The remaining time in seconds, if known.
     pub seconds: Option<f64>,
 }
 
 impl NodeState {
-    /// What its pods leave of it.
+    /// The resources that are free.
     pub fn free(&self) -> Resources {
         let mut free = self.node.allocatable.clone();
         free.subtract(&self.taken);
         free
     }
 
-    /// What its pods leave of one resource.
+    /// The free amount of one resource.
     pub fn free_amount(&self, resource: &str) -> i64 {
         self.node.allocatable.get(resource).saturating_sub(self.taken.get(resource))
     }
@@ -81,7 +81,7 @@ impl Cluster {
         self.version += 1;
     }
 
-    /// Removes a node. Pods that are on it stay known.
+    /// Removes a node. Its pods stay known.
     pub fn remove_node(&mut self, name: &str) {
         if self.node(name).is_none() {
             return;
@@ -94,7 +94,7 @@ impl Cluster {
         self.version += 1;
     }
 
-    /// Adds a pod, or replaces it. While it has no node, it stays where it is assumed.
+    /// Adds a pod, or replaces it. While its object has no node, it keeps its assumed one.
     pub fn put_pod(&mut self, pod: impl Into<Arc<Pod>>) {
         let mut pod: Arc<Pod> = pod.into();
         let key = pod.key();
@@ -114,7 +114,7 @@ impl Cluster {
         self.replace(key, None);
     }
 
-    /// Sets what a model agent reports of a node, by the models' labels of nodes.
+    /// Sets the downloads that a node's model agent reports, by the models' node labels.
     pub fn put_downloads(&mut self, node: &str, downloads: BTreeMap<String, Download>) {
         if self.slots.get(node).map_or(downloads.is_empty(), |slot| slot.state.downloads == downloads) {
             return;
@@ -124,13 +124,13 @@ impl Cluster {
         self.version += 1;
     }
 
-    /// Removes what a model agent has reported of a node.
+    /// Removes the downloads of a node.
     pub fn remove_downloads(&mut self, node: &str) {
         self.put_downloads(node, BTreeMap::new());
     }
 
-    /// Counts a pod on a node that no watch shows it on yet: until `forget`, until its object has a node, or until its removal. A pod that is
-    /// unknown, or has a node of its own, stays as it is.
+    /// Assumes that a pod is on a node before a watch shows it: until `forget`, until its object has a node, or until its removal. Does
+    /// nothing for a pod that is unknown or has a node of its own.
     pub fn assume(&mut self, namespace: &str, name: &str, node: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         let Some(pod) = self.pods.get(&key).filter(|pod| pod.node.is_empty() || self.assumed.contains(&key)) else { return };
@@ -144,19 +144,19 @@ impl Cluster {
         self.replace(key, Some(Arc::new(pod)));
     }
 
-    /// Counts a pod no longer where it is assumed.
+    /// Removes the assumed node of a pod.
     pub fn forget(&mut self, namespace: &str, name: &str) {
         if self.is_assumed(namespace, name) {
             self.assume(namespace, name, "");
         }
     }
 
-    /// Whether a pod counts on a node that its object doesn't have yet.
+    /// Whether a pod is assumed on a node that its object doesn't have yet.
     pub fn is_assumed(&self, namespace: &str, name: &str) -> bool {
         self.assumed.contains(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// Another number after each change. What is put again as it was is no change; a copy goes on counting by itself.
+    /// A number that increases with each change. Replacing an object by an equal one is no change; copies count independently.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -166,12 +166,12 @@ impl Cluster {
         self.slots.get(name).filter(|slot| slot.exists).map(|slot| &slot.state)
     }
 
-    /// The names of nodes with their places, also of nodes of which only pods or downloads are known.
+    /// The names of nodes with their indices, including nodes that only pods or downloads refer to.
     pub fn names(&self) -> &NodeNames {
         self.slots.names()
     }
 
-    /// The node at a place.
+    /// The node at an index.
     pub fn node_at(&self, at: usize) -> Option<&NodeState> {
         self.slots.at(at).filter(|slot| slot.exists).map(|slot| &slot.state)
     }
@@ -181,29 +181,29 @@ impl Cluster {
         self.slots.iter().filter(|(_, slot)| slot.exists).map(|(name, slot)| (name, &slot.state))
     }
 
-    /// A pod. One that is assumed has the node where it is assumed.
+    /// A pod, with its assumed node if it has one.
     pub fn pod(&self, namespace: &str, name: &str) -> Option<&Pod> {
         self.find_pod(&(namespace.to_owned(), name.to_owned()))
     }
 
-    /// All pods, in no order.
+    /// All pods, in any order.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.pods.values().map(Arc::as_ref)
     }
 
-    /// The pods on a node, and those that are assumed there, by name.
+    /// The pods on a node, including assumed ones, by name.
     pub fn pods_on(&self, node: &str) -> impl Iterator<Item = &Pod> + use<'_> {
         let keys = self.slots.get(node).map(|slot| &slot.state.pods);
         keys.into_iter().flatten().filter_map(move |key| self.find_pod(key))
     }
 
-    /// The members of a gang, placed or not, by name.
+    /// The members of a gang, with or without a node, by name.
     pub fn gang(&self, namespace: &str, gang: &str) -> impl Iterator<Item = &Pod> + use<'_> {
         let keys = self.gangs.get(&(namespace.to_owned(), gang.to_owned()));
         keys.into_iter().flatten().filter_map(move |key| self.find_pod(key))
     }
 
-    /// The namespaces and the names of all gangs, in their order.
+    /// The namespaces and names of all gangs, in order.
     pub fn gangs(&self) -> impl Iterator<Item = (&str, &str)> {
         self.gangs.keys().map(|(namespace, gang)| (namespace.as_str(), gang.as_str()))
     }
@@ -218,7 +218,7 @@ impl Cluster {
         self.pods.get(key).map(Arc::as_ref)
     }
 
-    /// Puts a pod, or none, in the place of what was known by its name.
+    /// Replaces, adds or removes a pod.
     fn replace(&mut self, key: PodKey, pod: Option<Arc<Pod>>) {
         let known = self.pods.get(&key).cloned();
         let (old, new) = (known.as_deref(), pod.as_deref());
@@ -247,7 +247,7 @@ impl Cluster {
         }
     }
 
-    /// Removes a pod from its node. What the others take is summed again: of a sum that is as large as it gets nothing can be subtracted.
+    /// Removes a pod from its node. The requests of the others are summed again, because a saturated sum can't be reduced by subtraction.
     fn leave(&mut self, key: &PodKey, node: &str) {
         let Some(Slot { state, .. }) = self.slots.get_mut(node) else { return };
         state.pods.remove(key);
@@ -264,7 +264,7 @@ fn gang_key(pod: &Pod) -> Option<PodKey> {
     pod.gang.as_ref().map(|gang| (pod.namespace.clone(), gang.name.clone()))
 }
 
-/// Moves a pod in an index.
+/// Moves a pod within an index.
 fn reindex<K: Ord + Clone>(index: &mut Index<K>, old: Option<&K>, new: Option<&K>, pod: &PodKey) {
     if old == new {
         return;

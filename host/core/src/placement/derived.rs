@@ -1,9 +1,9 @@
-//! What follows from the rest of an object, found once and kept beside it.
+//! Values that are derived from an object and cached in it.
 
 use std::sync::OnceLock;
 
-/// Something that follows from the rest of an object, once somebody has asked for it. It is no part of what the object is: two are always equal, and
-/// a copy, which may become another object, finds its own.
+/// A value that is derived from its object on first use. It doesn't count as part of the object: two are always equal, and a copy, which
+/// may be changed afterwards, derives its own.
 #[derive(Debug)]
 pub struct Derived<T>(OnceLock<T>);
 
@@ -30,7 +30,7 @@ impl<T> Derived<T> {
         self.0.get_or_init(find)
     }
 
-    /// Has it found anew: the object is about to change.
+    /// Clears the value, because the object is about to change.
     pub(super) fn forget(&mut self) {
         self.0.take();
     }

@@ -1,5 +1,5 @@
-//! Which node a pod goes to: what is known of nodes and pods, the question `node-placement` about them, the ranks that a scheduler is answered
-//! with, and the nodes that are reserved for gangs. Pure: the time is passed in.
+//! The choice of a pod's node: the known nodes and pods, the question `node-placement`, the ranks for a scheduler, and the reservations for
+//! gangs. Pure: the time is an argument.
 
 pub mod cluster;
 pub mod derived;

@@ -1,33 +1,33 @@
-//! What is read of a node.
+//! Parses nodes.
 
 use super::{derived::Derived, features::facts::NodeFacts, resources::Resources, settings::Settings};
 use crate::objects::strings;
 use serde_json::Value;
 use std::{collections::BTreeMap, sync::Arc};
 
-/// A node, as far as it matters to a placement.
+/// The fields of a node that matter for a placement.
 #[derive(Clone, Debug, Default)]
 pub struct Node {
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its annotations that the settings name.
+    /// The annotations that the settings name.
     pub annotations: BTreeMap<String, String>,
-    /// What its pods may request in all.
+    /// The total that pods may request.
     pub allocatable: Resources,
-    /// What keeps pods away that don't tolerate it.
+    /// The taints, which keep pods away that don't tolerate them.
     pub taints: Vec<Taint>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
-    /// The images that it has, by every name of each as [`image_name`] writes it, with their bytes.
+    /// The images on the node: every name of each, in the form of [`image_name`], with its size in bytes.
     pub images: BTreeMap<String, u64>,
-    /// The values of [`Settings::features`], in their order; NaN where unknown.
+    /// The values of [`Settings::features`], in order; NaN if unknown.
     pub custom: Vec<f64>,
-    /// What features read of it, found once.
+    /// The features' inputs, cached.
     pub facts: Derived<Arc<NodeFacts>>,
 }
 
 impl PartialEq for Node {
-    /// Whether both are read of the same object, although a value is unknown.
+    /// Whether both were parsed from the same object, even if a value is NaN.
     fn eq(&self, other: &Self) -> bool {
         let Self { labels, annotations, allocatable, taints, unschedulable, images, custom, facts: _ } = self;
         *labels == other.labels
@@ -41,19 +41,19 @@ impl PartialEq for Node {
     }
 }
 
-/// What keeps pods away that don't tolerate it.
+/// A taint, which keeps pods away that don't tolerate it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Taint {
     /// Its key.
     pub key: String,
-    /// Its value; often empty.
+    /// Its value, often empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }
 
 impl Node {
-    /// Reads a node. The values of added features aren't known here.
+    /// Parses a node. The values of custom features are added elsewhere.
     pub fn from_value(object: &Value, settings: &Settings) -> Self {
         let (metadata, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -77,17 +77,17 @@ impl Node {
         }
     }
 
-    /// Its price, if its annotation or else its label is a number.
+    /// Its price, if its annotation, or otherwise its label, is a number.
     pub fn price(&self, settings: &Settings) -> Option<f64> {
         let written = self.annotations.get(&settings.price).or_else(|| self.labels.get(&settings.price))?;
         written.parse::<f64>().ok().filter(|price| price.is_finite())
     }
 }
 
-/// One name for an image, however it is written: with its registry, and with its digest or else its tag.
+/// The canonical name of an image: with its registry, and with its digest, otherwise its tag.
 pub fn image_name(written: &str) -> String {
     let (name, digest) = written.split_once('@').map_or((written, None), |(name, digest)| (name, Some(digest)));
-    // A colon before the last slash begins a port.
+    // A colon before a slash starts a port.
     let (repository, tag) = name.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')).unwrap_or((name, "latest"));
     let registry = match repository.split_once('/') {
         Some((host, _)) if host.contains(['.', ':']) || host == "localhost" => "",

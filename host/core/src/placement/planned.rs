@@ -1,4 +1,4 @@
-//! The pods that controllers create for planned objects: what a prediction places.
+//! The pods that controllers create for planned objects: the input of a prediction.
 
 use super::pod::{EXCLUSIVE_TOPOLOGY, GROUP_INDEX, GROUP_SIZE, Pod, PodKey, SET_NAME};
 use crate::{
@@ -10,17 +10,17 @@ use crate::{
 use serde_json::{Value, json};
 use std::{collections::BTreeMap, iter};
 
-/// The annotation of a Knative revision with the minimum of its pods.
+/// The annotation of a Knative revision with its minimum number of pods.
 const MIN_SCALE: &str = "autoscaling.knative.dev/min-scale";
 
-/// The annotation of a Knative revision with the number of pods that it starts with.
+/// The annotation of a Knative revision with its initial number of pods.
 const INITIAL_SCALE: &str = "autoscaling.knative.dev/initial-scale";
 
-/// The kind and the name of what an autoscaler scales, after their namespace.
+/// The target of an autoscaler: namespace, kind and name.
 type ScaleTarget<'o> = (&'o str, &'o str, &'o str);
 
-/// The pods of planned objects, those of an object one after the other, and of a LeaderWorkerSet group by group, the leader first. Each is
-/// older than the next one, so that a simulation places them in this order. What an autoscaler scales has the autoscaler's minimum of pods.
+/// The pods of planned objects, object by object; those of a LeaderWorkerSet group by group, the leader first. Each is older than the next,
+/// so that a simulation places them in this order. An autoscaler's target has the autoscaler's minimum number of pods.
 pub fn pods<'o>(objects: &'o [(&'o ObjectKey, &'o Value)]) -> impl Iterator<Item = Pod> + 'o {
     let minimums = minimums(objects);
     let values = objects.iter().flat_map(move |(key, body)| {
@@ -31,7 +31,7 @@ pub fn pods<'o>(objects: &'o [(&'o ObjectKey, &'o Value)]) -> impl Iterator<Item
     (0..).zip(values).filter_map(|(created, value)| Some(Pod { created, ..Pod::from_value(&value)? }))
 }
 
-/// Where pods stand in a list of them, by their keys: as they are given, but all members of a gang after its first one.
+/// The positions of pods in a listing, by key: in the given order, except that all members of a gang follow its first one.
 pub fn listing(pods: &[Pod]) -> BTreeMap<PodKey, (usize, usize)> {
     let mut firsts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut listing = BTreeMap::new();
@@ -45,7 +45,7 @@ pub fn listing(pods: &[Pod]) -> BTreeMap<PodKey, (usize, usize)> {
     listing
 }
 
-/// The fewest replicas that autoscalers allow.
+/// The minimum number of replicas from autoscalers.
 fn minimums<'o>(objects: &'o [(&'o ObjectKey, &'o Value)]) -> BTreeMap<ScaleTarget<'o>, u64> {
     let mut minimums = BTreeMap::new();
     for (key, body) in objects {
@@ -87,7 +87,7 @@ fn object_pods<'o>(key: &'o ObjectKey, body: &'o Value, replicas: u64) -> Box<dy
     Box::new((0..number).map(move |at| pod(key, &format!("{}-{at}", key.name), template, &[], &[])))
 }
 
-/// How many pods a Job runs at once.
+/// The number of pods that a Job runs at once.
 fn job_pods(spec: &Value) -> u64 {
     if spec["suspend"] == true {
         return 0;
@@ -96,13 +96,13 @@ fn job_pods(spec: &Value) -> u64 {
     spec["completions"].as_u64().map_or(parallelism, |completions| completions.min(parallelism))
 }
 
-/// How many pods a Knative revision starts with.
+/// The initial number of pods of a Knative revision.
 fn revision_pods(template: &Value) -> u64 {
     let number = |key: &str| template["metadata"]["annotations"][key].as_str().and_then(|written| written.parse::<u64>().ok());
     number(MIN_SCALE).unwrap_or(0).max(number(INITIAL_SCALE).unwrap_or(1))
 }
 
-/// The pods of a LeaderWorkerSet, as its controller marks them.
+/// The pods of a LeaderWorkerSet, with its controller's labels and annotations.
 fn group_pods<'o>(key: &'o ObjectKey, body: &'o Value, replicas: u64) -> impl Iterator<Item = Value> + 'o {
     let group = &body["spec"]["leaderWorkerTemplate"];
     let worker = &group["workerTemplate"];
@@ -135,7 +135,7 @@ fn ray_pods<'o>(key: &'o ObjectKey, spec: &'o Value) -> impl Iterator<Item = Val
     iter::once(head).chain(workers)
 }
 
-/// A pod as its controller creates it, with labels and annotations beside those of the template.
+/// A pod as its controller creates it, with labels and annotations in addition to the template's.
 fn pod(key: &ObjectKey, name: &str, template: &Value, labels: &[(&str, String)], annotations: &[(&str, String)]) -> Value {
     let with = |field: &str, further: &[(&str, String)]| {
         let mut all = strings(&template["metadata"][field]);

@@ -1,4 +1,4 @@
-//! What is read of a pod.
+//! Parses pods.
 
 use super::{
     fit::Rules,
@@ -20,43 +20,43 @@ use std::{
     sync::Arc,
 };
 
-/// The fewest pods that are a gang.
+/// The minimum number of members of a gang.
 pub const MIN_GANG: usize = 2;
 
-/// The most pods that are a gang.
+/// The maximum number of members of a gang.
 pub const MAX_GANG: usize = 1024;
 
 /// The label of a pod with the name of its gang.
 pub const GANG: &str = "pointsman.dev/gang";
 
-/// The annotation or label of a pod with the number of its gang's members.
+/// The annotation or label of a pod with the size of its gang.
 pub const GANG_SIZE: &str = "pointsman.dev/gang-size";
 
 /// The label with the name of a pod's LeaderWorkerSet.
 pub(super) const SET_NAME: &str = "leaderworkerset.sigs.k8s.io/name";
 
-/// The label with the number of a pod's group in its LeaderWorkerSet.
+/// The label with the index of a pod's group in its LeaderWorkerSet.
 pub(super) const GROUP_INDEX: &str = "leaderworkerset.sigs.k8s.io/group-index";
 
-/// The annotation with the number of pods of a group.
+/// The annotation with the size of a group.
 pub(super) const GROUP_SIZE: &str = "leaderworkerset.sigs.k8s.io/size";
 
-/// The annotation of the pods of a LeaderWorkerSet whose workers are created only once their leader has a node.
+/// The annotation of the pods of a LeaderWorkerSet whose workers are created only after their leader has a node.
 pub(super) const EXCLUSIVE_TOPOLOGY: &str = "leaderworkerset.sigs.k8s.io/exclusive-topology";
 
-/// The label of the pods of a ReplicaSet that a Deployment made: the end of the ReplicaSet's name.
+/// The label of the pods of a Deployment's ReplicaSet: the suffix of the ReplicaSet's name.
 const TEMPLATE_HASH: &str = "pod-template-hash";
 
-/// The role of a model's copy on a node, which is no pod, in a question about it. No label may have this value.
+/// The role of a model's copy on a node in a question; a copy isn't a pod. It isn't a valid label value, so no pod has this role.
 pub(crate) const MODEL_COPY: &str = "copy of a model";
 
 /// A namespace and a name.
 pub type PodKey = (String, String);
 
-/// What a pod belongs to.
+/// The owner of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {
-    /// The kind of the subject; empty for what is no subject.
+    /// The kind of the subject; empty if the owner isn't a subject.
     pub kind: &'static str,
     /// Its group.
     pub group: &'static str,
@@ -64,11 +64,11 @@ pub struct Owner {
     pub version: &'static str,
     /// Its namespace.
     pub namespace: String,
-    /// The subject's name, as the label has it. Of what is no subject the kind and the name of the controller, such as `Deployment/chat`.
+    /// The subject's name from the label. For other owners, the kind and name of the controller, such as `Deployment/chat`.
     pub name: String,
 }
 
-/// A pod that hasn't ended, as far as it matters to a placement.
+/// The fields of a running or pending pod that matter for a placement.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[allow(clippy::struct_excessive_bools, reason = "they are facts about it, of which any may be so")]
 pub struct Pod {
@@ -80,54 +80,55 @@ pub struct Pod {
     pub name: String,
     /// Its labels.
     pub labels: BTreeMap<String, String>,
-    /// Its node; empty while it has none.
+    /// Its node; empty if it has none.
     pub node: String,
-    /// What it takes of a node, with the slot for a pod, as the scheduler sums it. Never less than nothing.
+    /// The resources that it takes of a node, including the pod slot, as the scheduler computes them. Never negative.
     pub requests: Resources,
     /// Its priority.
     pub priority: i32,
-    /// When it was created, in seconds since 1970.
+    /// The time of its creation, in seconds since 1970.
     pub created: u64,
-    /// The scheduler that is to place it.
+    /// The scheduler that places it.
     pub scheduler: String,
     /// Whether it is being deleted.
     pub is_leaving: bool,
-    /// When it should be gone then, in seconds since 1970.
+    /// The time by which it should be gone if it is being deleted, in seconds since 1970.
     pub leaves_at: u64,
-    /// Whether scheduling gates keep every scheduler from it.
+    /// Whether scheduling gates block it.
     pub is_gated: bool,
-    /// Whether it is Ready. One that is being deleted isn't.
+    /// Whether it is Ready. False if it is being deleted.
     pub is_ready: bool,
-    /// Whether a controller creates it again once it is deleted. A Job may count it as failed instead.
+    /// Whether a controller recreates it after its deletion. A Job may count it as failed instead.
     pub has_controller: bool,
-    /// What it belongs to.
+    /// Its owner.
     pub owner: Option<Owner>,
-    /// The component of its owner that it is of, such as `engine`; empty if it doesn't say.
+    /// Its component of the owner, such as `engine`; empty if unknown.
     pub role: String,
-    /// The labels of nodes that hold the models which it wants there.
+    /// The node labels of the models that it requires on its node.
     pub models: Vec<String>,
-    /// The images of its containers, each once, as [`image_name`] writes them.
+    /// The images of its containers, each once, in the form of [`image_name`].
     pub images: Vec<String>,
-    /// The pods that it starts with.
+    /// Its gang.
     pub gang: Option<Gang>,
-    /// Why it is in no gang, although it names one.
+    /// Why it belongs to no gang although it names one.
     pub gang_problem: Option<String>,
-    /// Where it may run.
+    /// Its placement rules.
     pub rules: Arc<Rules>,
-    /// The protocols and the ports of its node that it takes.
+    /// The host ports that it uses, with their protocols.
     pub host_ports: Vec<(String, i64)>,
 }
 
-/// Pods that are useless without one another.
+/// Pods that are only useful together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gang {
-    /// Its name, which no other gang of the namespace has.
+    /// Its name, unique in the namespace.
     pub name: String,
-    /// How many members it has; 0 where that is unknown.
+    /// Its number of members; 0 if unknown.
     pub size: usize,
-    /// Whether this pod leads it.
+    /// Whether this pod is the leader.
     pub leads: bool,
-    /// Whether something else starts its members, so that nothing may be reserved for it: Kubernetes' own gang scheduling, or an order of its own.
+    /// Whether another mechanism starts its members, so that nothing may be reserved for it: Kubernetes' own gang scheduling, or a fixed
+    /// start order.
     pub native: bool,
 }
 
@@ -137,7 +138,7 @@ impl Owner {
         !self.kind.is_empty()
     }
 
-    /// The subject that the labels name.
+    /// The subject in the labels.
     fn from_labels(kind: &SubjectKind, labels: &BTreeMap<String, String>, namespace: &str) -> Option<Self> {
         let name = labels.get(kind.pod_labels.subject).filter(|name| !name.is_empty())?.clone();
         let resource = kind.resource;
@@ -145,14 +146,14 @@ impl Owner {
         Some(Self { kind, group, version, namespace: namespace.to_owned(), name })
     }
 
-    /// The workload that made the pod.
+    /// The workload that controls the pod.
     fn from_controller(metadata: &Value, labels: &BTreeMap<String, String>, namespace: &str) -> Option<Self> {
         let name = if let Some(set) = labels.get(SET_NAME) {
             format!("LeaderWorkerSet/{set}")
         } else {
             let controller = items(&metadata["ownerReferences"]).find(|owner| owner["controller"] == true)?;
             let (kind, name) = (controller["kind"].as_str()?, controller["name"].as_str()?);
-            // A rollout makes another ReplicaSet.
+            // Each rollout creates another ReplicaSet.
             let hash = labels.get(TEMPLATE_HASH).filter(|_| kind == "ReplicaSet");
             match hash.and_then(|hash| name.strip_suffix(hash.as_str())?.strip_suffix('-')) {
                 Some(deployment) => format!("Deployment/{deployment}"),
@@ -164,7 +165,7 @@ impl Owner {
 }
 
 impl Pod {
-    /// Reads a pod; none if it has ended, since it takes nothing any more.
+    /// Parses a pod; none if it has ended and takes no resources.
     pub fn from_value(object: &Value) -> Option<Self> {
         let (metadata, spec, status) = (&object["metadata"], &object["spec"], &object["status"]);
         if matches!(status["phase"].as_str(), Some("Succeeded" | "Failed")) {
@@ -209,7 +210,7 @@ impl Pod {
         })
     }
 
-    /// The accelerator resource that it requests; of several the one of which it requests the most.
+    /// The accelerator resource that it requests; if there are several, the one with the largest request.
     pub fn accelerator(&self) -> Option<(&str, i64)> {
         let accelerators = self.requests.iter().filter(|(name, _)| is_accelerator(name));
         accelerators.max_by(|one, other| one.1.cmp(&other.1).then_with(|| other.0.cmp(one.0)))
@@ -220,14 +221,14 @@ impl Pod {
         (self.namespace.clone(), self.name.clone())
     }
 
-    /// Whether the policies place it: it is of a subject, or the settings select it.
+    /// Whether the policies place it: its owner is a subject, or the settings select it.
     pub fn is_in_scope(&self, settings: &Settings) -> bool {
         self.owner.as_ref().is_some_and(Owner::is_subject) || settings.selects(&self.labels)
     }
 }
 
 impl Gang {
-    /// The gang that a pod is in, or why it is in none although it names one.
+    /// The gang of a pod, or why it belongs to none although it names one.
     fn from_object(metadata: &Value, spec: &Value, labels: &BTreeMap<String, String>) -> Result<Option<Self>, String> {
         let annotation = |key: &str| metadata["annotations"][key].as_str();
         let label = |key: &str| labels.get(key).map(String::as_str);
@@ -245,7 +246,7 @@ impl Gang {
     }
 }
 
-/// The number of members; none if that is no gang.
+/// The size of a gang; none if it is too small for one.
 fn gang_size(key: &str, written: Option<&str>) -> Result<Option<usize>, String> {
     let Some(written) = written else {
         return Err(format!("{key} is missing, so the pod is in no gang: set it to the number of members"));
@@ -264,18 +265,18 @@ fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Whether an init container goes on running beside the containers.
+/// Whether an init container keeps running next to the containers.
 fn is_sidecar(container: &Value) -> bool {
     container["restartPolicy"] == "Always"
 }
 
-/// What a pod takes of a node: the same that [`crate::allocation::inputs::PodUsage`] has, of all resources.
+/// The resources that a pod takes of a node: the same as in [`crate::allocation::inputs::PodUsage`], for all resources.
 fn requests(spec: &Value) -> Resources {
     let mut running = Resources::default();
     for container in items(&spec["containers"]) {
         running.add(&container_requests(container));
     }
-    // Sidecars go on running; the others of the init containers run one after the other, beside the sidecars that were started before.
+    // Sidecars keep running. The other init containers run one after the other, next to the sidecars that started before them.
     let (mut sidecars, mut starting) = (Resources::default(), Resources::default());
     for container in items(&spec["initContainers"]) {
         let mut needs = container_requests(container);
@@ -289,7 +290,7 @@ fn requests(spec: &Value) -> Resources {
     }
     running.add(&sidecars);
     running.max(&starting);
-    // What is requested for the whole pod replaces the sum of its containers'.
+    // Requests of the whole pod replace the sum of its containers' requests.
     for (name, amount) in amounts(&spec["resources"]["requests"]).iter() {
         running.set(name, amount);
     }
@@ -298,7 +299,7 @@ fn requests(spec: &Value) -> Resources {
     running
 }
 
-/// The API server takes a limit for a request that isn't given; a planned pod has not been there yet.
+/// As in the API server, a limit is the default for the request; a planned pod hasn't passed through the API server yet.
 fn container_requests(container: &Value) -> Resources {
     let resources = &container["resources"];
     let mut requests = amounts(&resources["requests"]);
@@ -310,13 +311,13 @@ fn container_requests(container: &Value) -> Resources {
     requests
 }
 
-/// What there is something of: nothing may give back what others have taken.
+/// The positive amounts: a negative one must not release what others take.
 fn amounts(list: &Value) -> Resources {
     let read = Resources::from_value(list);
     read.iter().filter(|(_, amount)| *amount > 0).collect()
 }
 
-/// The labels of models that the pod's node selector or node affinity wants to be Ready.
+/// The labels of the models that the pod's node selector or node affinity requires to be Ready.
 fn models(spec: &Value) -> Vec<String> {
     let ready = NodeState::Ready.word();
     let mut models = BTreeSet::new();

@@ -1,4 +1,4 @@
-//! The question `node-placement` at scheduling-scoring: how well each node suits a pod.
+//! The question `node-placement` at scheduling-scoring: scores the nodes for a pod.
 
 use super::{
     Cluster, Nodes, Pod, Resources, Settings, features, rank,
@@ -15,8 +15,7 @@ use crate::{
 use pointsman_sandbox::point::{Question, Subject};
 use std::collections::BTreeMap;
 
-/// What policies see of whom the question is about: the subject that the pod belongs to, with the pod's labels; the pod itself if it belongs to
-/// none.
+/// The subject of the question for policies: the pod's owner if that is a subject, with the pod's labels; otherwise the pod itself.
 pub fn subject(pod: &Pod, namespace_labels: &BTreeMap<String, String>) -> Subject {
     let (group, version, kind, name) = match pod.owner.as_ref().filter(|owner| owner.is_subject()) {
         Some(owner) => (owner.group, owner.version, owner.kind, &owner.name),
@@ -34,25 +33,25 @@ pub fn subject(pod: &Pod, namespace_labels: &BTreeMap<String, String>) -> Subjec
     }
 }
 
-/// What the policies say of the candidates.
+/// The policies' scores of the candidates.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Scored {
     /// The score of each candidate; none if a plugin excludes it.
     pub scores: Vec<Option<f64>>,
-    /// What the scheduler is answered for each.
+    /// The rank of each candidate for the scheduler.
     pub ranks: Vec<i64>,
-    /// The rows that were scored, with the columns of [`features::names`]. Empty if nobody was asked.
+    /// The scored rows, with the columns of [`features::names`]. Empty if no plugin was called.
     pub values: Vec<f64>,
-    /// The plugins that have scored, in line.
+    /// The plugins that scored, in order.
     pub plugins: Vec<AskedPlugin>,
-    /// The plugins that gave no answer, and why.
+    /// The plugins that failed, and why.
     pub failed: Vec<FailedPlugin>,
-    /// Whom the question was about; none if nobody was asked.
+    /// The subject of the question; none if no plugin was called.
     pub subject: Option<Subject>,
 }
 
-/// Scores the candidates. For a pod that isn't in scope all nodes are equal, and no plugin is asked. `reserved` is what gangs hold of a node for
-/// others than the pod.
+/// Scores the candidates. For a pod that isn't in scope, all nodes are equal and no plugin is called. `reserved` returns the resources that
+/// gangs reserve on a node for pods other than this one.
 pub fn score(
     policies: &Pinned<'_>,
     cluster: &Cluster,
@@ -76,7 +75,7 @@ pub fn score(
     Ok(Scored { scores, ranks, values, plugins: decision.plugins, failed: decision.failed, subject: Some(subject) })
 }
 
-/// Says why one candidate has its scores: what each plugin in line says. `values` are the rows of all candidates.
+/// Explains the scores of one candidate: one entry per plugin, in order. `values` are the rows of all candidates.
 pub fn explain(
     policies: &Pinned<'_>,
     settings: &Settings,
@@ -91,12 +90,12 @@ pub fn explain(
 }
 
 impl Scored {
-    /// The candidates from the best to the worst, without those that are excluded; equal ones by name.
+    /// The candidates from best to worst, without excluded ones; equal ones by name.
     pub fn order(&self, nodes: &[&str]) -> Vec<String> {
         rank::order(nodes, &self.scores).into_iter().map(str::to_owned).collect()
     }
 
-    /// The candidates that have the highest rank, by name: the scheduler's own plugins decide among them.
+    /// The candidates with the highest rank, by name: the scheduler's own plugins choose among them.
     pub fn best<'n>(&self, nodes: &[&'n str]) -> Vec<&'n str> {
         let scored = nodes.iter().zip(&self.scores).zip(&self.ranks).filter(|((_, score), _)| score.is_some());
         let scored: Vec<(&str, i64)> = scored.map(|((node, _), rank)| (*node, *rank)).collect();
@@ -111,7 +110,8 @@ impl Scored {
         nodes.iter().zip(&self.scores).filter(|(_, score)| score.is_none()).map(|(node, _)| *node)
     }
 
-    /// What is recorded of it: of many candidates the best ones. All that are excluded are among `excluded`, without a reason of their own.
+    /// The record of the placement: if there are many candidates, the best ones. All excluded nodes are in `excluded`, without individual
+    /// reasons.
     pub fn into_placement(self, policies: &Pinned<'_>, settings: &Settings, pod: &Pod, nodes: &[&str], now: u64) -> Placement {
         let why = || "the policies exclude the node".to_owned();
         let features = features::names(settings);
@@ -147,7 +147,7 @@ pub(super) mod tests {
     use pointsman_sandbox::point::{Entry, describe::Description};
     use std::sync::Arc;
 
-    /// Policies by which all nodes suit alike: the only plugin wants no feature.
+    /// Policies that score all nodes equally: their only plugin wants no features.
     pub(in crate::placement) fn indifferent() -> Policies {
         let bound = PolicySetPlugin {
             name: "scheduling-scoring".to_owned(),

@@ -1,37 +1,37 @@
-//! Scores as the integers that kube-scheduler takes of an extender. It multiplies each by ten times the extender's weight and adds what its own
-//! plugins score, 100 times the sum of their weights at most: an extender decides alone if ten times its weight is more than that. Nodes with
-//! equal totals are decided at random.
+//! Scores as the integers that kube-scheduler accepts from an extender. It multiplies each by ten times the extender's weight and adds its
+//! own plugins' scores, at most 100 times the sum of their weights: the extender alone determines the node if ten times its weight is more
+//! than that. Among nodes with equal totals, the scheduler chooses randomly.
 
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
-/// The highest rank that kube-scheduler takes.
+/// The highest rank that kube-scheduler accepts.
 pub const MAX_RANK: i64 = 10;
 
-/// Scores that differ by less are equal: the same sum in another order may differ in its last digits.
+/// Scores that differ by less are equal: the same sum in a different order may differ in its last digits.
 pub const EPSILON: f64 = 1e-9;
 
-/// Who chooses among nodes with equal scores.
+/// How a node is chosen among those with equal scores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ties {
-    /// The extender, by their names: the same node each time, which can be predicted.
+    /// By the extender, by name: always the same node, so it is predictable.
     #[default]
     Name,
-    /// The scheduler, by its own plugins.
+    /// By the scheduler, with its own plugins.
     Scheduler,
 }
 
-/// A node that has a score: the score, and the node's place among all.
+/// A node with a score: the score, and the node's index.
 type Scored = (f64, usize);
 
-/// A rank for each node: the best gets 10, the next 9, and whatever comes after the first ten 0, as does a node without a score. So the order of
-/// the first ten is kept exactly, however little their scores differ. Equal scores get the same rank or follow each other by name, as `ties`
-/// says. If ties are the scheduler's and no two nodes differ, all get 0: nothing is decided.
+/// A rank for each node: the best gets 10, the next 9, and all after the first ten get 0, as do nodes without a score. The order of the
+/// first ten is therefore exact, even if their scores differ only slightly. Equal scores get the same rank or successive ranks by name,
+/// according to `ties`. If the scheduler breaks ties and all nodes are equal, all get 0: the extender expresses no preference.
 pub fn ranks(nodes: &[&str], scores: &[Option<f64>], ties: Ties) -> Vec<i64> {
     let mut ranks = vec![0; nodes.len()];
     let mut scored = finite(nodes, scores);
     if ties == Ties::Name {
-        // No more than ten get a rank, of groups that begin among the ten best.
+        // At most ten get a rank, or the groups that begin among the ten best.
         keep_best(&mut scored, usize::try_from(MAX_RANK).unwrap_or_default());
     }
     scored.sort_unstable_by(best_first);
@@ -63,7 +63,7 @@ pub fn ranks(nodes: &[&str], scores: &[Option<f64>], ties: Ties) -> Vec<i64> {
     ranks
 }
 
-/// The nodes that have a score from the best to the worst, equal ones by name.
+/// The nodes with a score from best to worst, equal ones by name.
 pub fn order<'n>(nodes: &[&'n str], scores: &[Option<f64>]) -> Vec<&'n str> {
     let mut scored = finite(nodes, scores);
     scored.sort_unstable_by(best_first);
@@ -82,7 +82,7 @@ fn are_equal(better: f64, worse: f64) -> bool {
     better - worse < EPSILON
 }
 
-/// Those that have a score.
+/// The nodes with a score.
 fn finite(nodes: &[&str], scores: &[Option<f64>]) -> Vec<Scored> {
     let finite = scores.iter().take(nodes.len()).enumerate().filter_map(|(at, score)| Some((score.filter(|score| score.is_finite())?, at)));
     finite.collect()
@@ -92,7 +92,7 @@ fn best_first((one, at): &Scored, (other, place): &Scored) -> Ordering {
     other.total_cmp(one).then(at.cmp(place))
 }
 
-/// Leaves out what is worse than so many others, and equal to none of them: often most of thousands.
+/// Removes nodes that are worse than this many others and equal to none of them: often the majority of thousands.
 fn keep_best(scored: &mut Vec<Scored>, most: usize) {
     if let Some(last) = most.checked_sub(1).filter(|last| *last < scored.len()) {
         let (_, (worst, _), _) = scored.select_nth_unstable_by(last, best_first);
@@ -101,20 +101,21 @@ fn keep_best(scored: &mut Vec<Scored>, most: usize) {
     }
 }
 
-/// Those that are equal to the best, and the others. They are compared with the best alone: a chain of small steps may lead anywhere.
+/// Splits off the nodes that are equal to the best one. All are compared with the best one, because a chain of small differences could add
+/// up.
 fn split_group(scored: &mut [Scored]) -> (&mut [Scored], &mut [Scored]) {
     let best = scored.first().map_or(f64::NAN, |(score, _)| *score);
     let equal = scored.partition_point(|(score, _)| are_equal(best, *score));
-    // Never empty, so that whoever takes group after group comes to an end.
+    // Never empty, so that a loop over the groups ends.
     scored.split_at_mut(equal.clamp(usize::from(!scored.is_empty()), scored.len()))
 }
 
-/// The first of a group by their names, at most so many.
+/// The first of a group by name, up to a maximum.
 fn first_by_name<'g>(nodes: &[&str], group: &'g mut [Scored], most: usize) -> &'g [Scored] {
     first(group, most, |(_, one), (_, other)| (nodes[*one], *one).cmp(&(nodes[*other], *other)))
 }
 
-/// The first ones in an order, at most so many. Only these are sorted: often all nodes are equal, or there are thousands.
+/// The first elements in an order, up to a maximum. Only these are sorted: often all nodes are equal, or there are thousands.
 pub(super) fn first<T>(all: &mut [T], most: usize, order: impl Fn(&T, &T) -> Ordering) -> &[T] {
     let first = if most < all.len() {
         let (first, ..) = all.select_nth_unstable_by(most, &order);
@@ -156,7 +157,7 @@ mod tests {
         let equal = [Some(0.5); 4];
         assert_eq!(ranks(&NAMES, &equal, Ties::Name), [7, 8, 9, 10]);
         assert_eq!(ranks(&NAMES, &equal, Ties::Scheduler), [0; 4]);
-        // One that is excluded differs from the others.
+        // An excluded node differs from the others.
         assert_eq!(ranks(&NAMES, &[Some(0.5), Some(0.5), None, Some(0.5)], Ties::Scheduler), [10, 10, 0, 10]);
         for ties in [Ties::Name, Ties::Scheduler] {
             assert_eq!(ranks(&NAMES, &[None; 4], ties), [0; 4]);
@@ -177,7 +178,7 @@ mod tests {
         assert_eq!(ranks(&NAMES, &scores, Ties::Scheduler), [10, 10, 9, 9]);
     }
 
-    /// Nodes in any order of their names, with scores many of which are equal or nearly so.
+    /// Nodes with names in any order, and with scores of which many are equal or almost equal.
     fn scored_nodes() -> impl Strategy<Value = (Vec<String>, Vec<Option<f64>>)> {
         let score = prop::option::weighted(0.85, (0_u32..24, 0_u32..3));
         let nodes = prop::collection::btree_map("[a-e]{1,4}", score, 1..60).prop_map(|nodes| nodes.into_iter().collect::<Vec<_>>());
@@ -256,7 +257,8 @@ mod tests {
             prop_assert_eq!(there, back);
         }
 
-        /// kube-scheduler: the total is the rank times ten times the extender's weight, and what its own plugins add, whose weights are 12 here.
+        /// Simulates kube-scheduler: the total is the rank times ten times the extender's weight, plus the scores of its own plugins, whose
+        /// weights sum to 12 here.
         #[test]
         fn with_enough_weight_other_plugins_decide_among_equal_ranks_alone(
             (nodes, scores) in scored_nodes(), ties in ties(), others in prop::collection::vec(0_i64..=1_200, 60),

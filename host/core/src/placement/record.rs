@@ -1,4 +1,4 @@
-//! The placements that were decided last, from which somebody can find out why a pod went where it did.
+//! A record of the latest placements, to explain why a pod was placed on its node.
 
 use super::rank::first;
 use pointsman_sandbox::point::{Subject, image};
@@ -10,23 +10,23 @@ use std::{
     sync::Arc,
 };
 
-/// How many placements of one pod are recorded: one that fits nowhere is asked about again and again, and must not replace all others.
+/// The maximum number of recorded placements per pod: one that fits nowhere is tried again and again, and must not displace all others.
 pub const MAX_PER_POD: usize = 4;
 
-/// How many scored nodes of a placement are recorded: the best ones.
+/// The maximum number of recorded nodes with scores per placement: the best ones.
 pub const MAX_NODES: usize = 50;
 
-/// How many excluded nodes of a placement are recorded.
+/// The maximum number of recorded excluded nodes per placement.
 pub const MAX_EXCLUDED: usize = 50;
 
-/// The largest subject that is recorded, in bytes: Kubernetes doesn't limit how many labels an object has.
+/// The maximum size of a recorded subject, in bytes: Kubernetes doesn't limit the number of labels.
 const MAX_SUBJECT_BYTES: usize = 16 << 10;
 
-/// What was decided of the nodes of a pod, and from what.
+/// The decision on a pod's nodes, with its inputs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Placement {
-    /// When, in seconds since 1970.
+    /// The time, in seconds since 1970.
     pub at: u64,
     /// The pod's namespace.
     pub namespace: String,
@@ -34,31 +34,31 @@ pub struct Placement {
     pub name: String,
     /// Its UID.
     pub uid: String,
-    /// The subject of the question, by which plugins are selected; none if its labels are too large to be recorded.
+    /// The subject of the question, by which plugins are selected; none if its labels are too large.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Subject>,
     /// The digest of the policy set.
     pub set: String,
-    /// The plugins that have scored, in line.
+    /// The plugins that scored, in order.
     pub plugins: Vec<String>,
     /// The names of the columns.
     pub features: Vec<String>,
-    /// The best candidates from the best to the worst, then some that a plugin excludes, a row each.
+    /// The best candidates from best to worst, then some that a plugin excludes, one row each.
     pub nodes: Vec<String>,
-    /// How many candidates that have a score were left out: each is worse than those that are recorded.
+    /// The number of omitted candidates with scores: each is worse than the recorded ones.
     pub nodes_left_out: usize,
-    /// The rows, one after the other; null is unknown.
+    /// The rows, one after the other; null means unknown.
     #[serde(with = "image::numbers")]
     pub values: Vec<f64>,
     /// The score of each candidate; null if a plugin excludes it.
     pub scores: Vec<Option<f64>>,
-    /// What the scheduler was answered for each candidate.
+    /// The rank of each candidate for the scheduler.
     pub ranks: Vec<i64>,
-    /// The nodes that aren't candidates, or that are excluded, and why.
+    /// The nodes that aren't candidates or are excluded, with the reasons.
     pub excluded: BTreeMap<String, String>,
-    /// How many of these were left out.
+    /// The number of omitted excluded nodes.
     pub excluded_left_out: usize,
-    /// The node that the scheduler chose, once that is known. It may be one that was left out.
+    /// The node that the scheduler chose, once known. It may be an omitted one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
 }
@@ -66,25 +66,25 @@ pub struct Placement {
 /// A candidate of a placement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RankedNode<'p> {
-    /// Its row.
+    /// Its row index.
     pub row: usize,
     /// Its name.
     pub node: &'p str,
     /// Its score; none if a plugin excludes it.
     pub score: Option<f64>,
-    /// What the scheduler was answered.
+    /// Its rank for the scheduler.
     pub rank: i64,
 }
 
 impl Placement {
-    /// The candidates from the best to the worst, by their ranks and then by their scores; those that are excluded last.
+    /// The candidates from best to worst, by rank and then by score; excluded ones last.
     pub fn ranked(&self) -> Vec<RankedNode<'_>> {
         let mut ranked = candidates(self.nodes.iter().map(String::as_str), &self.scores, &self.ranks);
         ranked.sort_unstable_by(RankedNode::best_first);
         ranked
     }
 
-    /// Sorts the candidates, and leaves out those behind the best ones.
+    /// Sorts the candidates, and keeps only the best ones.
     pub(super) fn leave_out_nodes(&mut self) {
         let RecordedRows { rows, surplus } = RecordedRows::new(self.nodes.iter().map(String::as_str), &self.scores, &self.ranks);
         self.values = values_at(&self.values, self.features.len(), &rows);
@@ -94,7 +94,7 @@ impl Placement {
         self.nodes_left_out += surplus;
     }
 
-    /// Leaves out excluded nodes behind the first ones. Those that have a row come first.
+    /// Limits the number of excluded nodes. Those with a row come first.
     fn leave_out_excluded(&mut self) {
         let surplus = self.excluded.len().saturating_sub(MAX_EXCLUDED);
         if surplus == 0 {
@@ -107,14 +107,14 @@ impl Placement {
         self.excluded_left_out += surplus;
     }
 
-    /// Leaves out what is more than is recorded.
+    /// Limits the placement to what is recorded.
     fn limit(&mut self) {
         self.leave_out_nodes();
         self.leave_out_excluded();
         self.subject = self.subject.take().filter(|subject| subject_bytes(subject) <= MAX_SUBJECT_BYTES);
     }
 
-    /// How many bytes it has, about.
+    /// Its approximate size in bytes.
     fn bytes(&self) -> usize {
         let texts = [&self.plugins, &self.features, &self.nodes].into_iter().flatten();
         let words = [&self.namespace, &self.name, &self.uid, &self.set].into_iter().chain(&self.chosen).chain(texts);
@@ -138,11 +138,11 @@ fn candidates<'n>(nodes: impl Iterator<Item = &'n str>, scores: &[Option<f64>], 
     candidates.map(|(row, ((node, score), rank))| RankedNode { row, node, score: *score, rank: *rank }).collect()
 }
 
-/// The rows of the candidates that are recorded.
+/// The rows of the recorded candidates.
 pub(super) struct RecordedRows {
-    /// From the best to the worst, then some that a plugin excludes: another policy may allow them.
+    /// From best to worst, then some that a plugin excludes: another policy may permit them.
     pub(super) rows: Vec<usize>,
-    /// How many that have a score are left out.
+    /// The number of omitted candidates with scores.
     pub(super) surplus: usize,
 }
 
@@ -157,7 +157,7 @@ impl RecordedRows {
     }
 }
 
-/// Some rows of values with so many columns.
+/// The selected rows of a matrix with this many columns.
 pub(super) fn values_at(values: &[f64], columns: usize, rows: &[usize]) -> Vec<f64> {
     rows.iter().filter_map(|row| values.get(row * columns..(row + 1) * columns)).flatten().copied().collect()
 }
@@ -166,7 +166,7 @@ pub(super) fn at_rows<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
     rows.iter().filter_map(|row| all.get(*row)).cloned().collect()
 }
 
-/// How many bytes the texts of a subject have, about.
+/// The approximate size of a subject's texts in bytes.
 fn subject_bytes(subject: &Subject) -> usize {
     let Subject { group, version, kind, namespace, name, labels, annotations, namespace_labels } = subject;
     let entries = [labels, annotations, namespace_labels].into_iter().flatten();
@@ -174,26 +174,26 @@ fn subject_bytes(subject: &Subject) -> usize {
     words.map(|text| size_of::<String>() + text.len()).sum()
 }
 
-/// The last placements. The oldest give way when there are too many, or too large ones.
+/// The latest placements. The oldest are removed if the number or the total size exceeds its limit.
 #[derive(Debug)]
 pub struct Placements {
     max_number: usize,
     max_bytes: usize,
     bytes: usize,
     next: u64,
-    /// By their numbers, each with its bytes.
+    /// By number, each with its size in bytes.
     by_number: BTreeMap<u64, (usize, Arc<Placement>)>,
-    /// The numbers of each pod's, the oldest first.
+    /// The numbers of each pod's placements, the oldest first.
     by_pod: BTreeMap<(String, String), VecDeque<u64>>,
 }
 
 impl Placements {
-    /// Room for so many placements with so many bytes in all.
+    /// An empty record with a maximum number of placements and a maximum total size in bytes.
     pub fn new(max_number: usize, max_bytes: usize) -> Self {
         Self { max_number, max_bytes, bytes: 0, next: 0, by_number: BTreeMap::new(), by_pod: BTreeMap::new() }
     }
 
-    /// Takes a placement, with as many nodes as are recorded. One that is larger than all may be together isn't recorded.
+    /// Adds a placement, limited to the recorded number of nodes. One that exceeds the maximum total size isn't recorded.
     pub fn put(&mut self, mut placement: Placement) {
         if self.max_number == 0 {
             return;
@@ -230,7 +230,7 @@ impl Placements {
         }
     }
 
-    /// Notes which node the scheduler chose for a pod, in its last placement. Whether there is one that didn't know it yet.
+    /// Records the node that the scheduler chose for a pod in its latest placement. Returns whether that is new.
     pub fn choose(&mut self, namespace: &str, name: &str, node: &str) -> bool {
         let numbers = self.by_pod.get(&(namespace.to_owned(), name.to_owned()));
         let Some((_, placement)) = numbers.and_then(|numbers| self.by_number.get_mut(numbers.back()?)) else { return false };
@@ -241,24 +241,24 @@ impl Placements {
         true
     }
 
-    /// The placements of a pod, the newest first.
+    /// The placements of a pod, the latest first.
     pub fn find(&self, namespace: &str, name: &str) -> Vec<Arc<Placement>> {
         let numbers = self.by_pod.get(&(namespace.to_owned(), name.to_owned()));
         let numbers = numbers.into_iter().flatten().rev();
         numbers.filter_map(|number| self.by_number.get(number)).map(|(_, placement)| Arc::clone(placement)).collect()
     }
 
-    /// All placements, the newest first.
+    /// All placements, the latest first.
     pub fn newest(&self) -> impl Iterator<Item = &Arc<Placement>> {
         self.by_number.values().rev().map(|(_, placement)| placement)
     }
 
-    /// How many there are.
+    /// The number of placements.
     pub fn len(&self) -> usize {
         self.by_number.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no placements.
     pub fn is_empty(&self) -> bool {
         self.by_number.is_empty()
     }
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!((read.subject, read.nodes_left_out, read.excluded_left_out), (None, 0, 0));
     }
 
-    /// 5,000 nodes, every other of which is excluded. The later a node is in the list, the better it is.
+    /// 5,000 nodes, every second one excluded. Later nodes are better.
     fn large() -> Placement {
         let names: Vec<String> = (0..5_000).map(|at| format!("n{at:04}")).collect();
         let scores: Vec<Option<f64>> = (0_u32..5_000).map(|at| (at % 2 == 1).then_some(f64::from(at) / 5_000.0)).collect();
@@ -332,7 +332,7 @@ mod tests {
         assert_eq!((recorded.nodes.len(), recorded.scores.len(), recorded.ranks.len(), recorded.values.len()), (100, 100, 100, 200));
         assert_eq!(recorded.scores.iter().flatten().count(), MAX_NODES);
         assert_eq!((recorded.nodes_left_out, recorded.excluded_left_out), (2_450, 2_453));
-        // Those with a row stay before others, whatever their names are.
+        // Nodes with a row come before others, regardless of their names.
         assert!(recorded.excluded.keys().eq(&recorded.nodes[MAX_NODES..]));
         assert!(recorded.bytes() < 16_000, "{}", recorded.bytes());
     }

@@ -1,4 +1,4 @@
-//! Amounts of what nodes have and pods request, by the names of resources.
+//! Amounts of resources that nodes have and pods request, by resource name.
 
 use crate::quantity::{MILLI, WHOLE, rounded_up};
 use serde_json::Value;
@@ -13,19 +13,18 @@ pub const MEMORY: &str = "memory";
 /// Slots for pods.
 pub const PODS: &str = "pods";
 
-/// Amounts by the names of resources: thousandths of a processor for `cpu`, whole units for the rest (bytes, devices, `pods`). Signed: nodes may
-/// be overcommitted. Amounts that no machine has are as large as it gets. What there is nothing of isn't in the map, so that equal amounts are
-/// equal.
+/// Amounts by resource name: thousandths of a processor for `cpu`, integers for the rest (bytes, devices, `pods`). Signed, because nodes
+/// may be overcommitted. Amounts that are too large saturate. Zeros aren't stored, so that equal amounts compare as equal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resources(BTreeMap<String, i64>);
 
 impl Resources {
-    /// How much there is of a resource.
+    /// The amount of a resource.
     pub fn get(&self, name: &str) -> i64 {
         self.0.get(name).copied().unwrap_or_default()
     }
 
-    /// Sets how much there is of a resource.
+    /// Sets the amount of a resource.
     pub fn set(&mut self, name: &str, amount: i64) {
         if amount == 0 {
             self.0.remove(name);
@@ -36,12 +35,12 @@ impl Resources {
         }
     }
 
-    /// The resources that there is something of, by name.
+    /// The resources with a nonzero amount, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 
-    /// Whether there is nothing of anything.
+    /// Whether all amounts are 0.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -58,7 +57,7 @@ impl Resources {
 
     /// Takes the larger of each amount.
     pub fn max(&mut self, other: &Self) {
-        // What the other has nothing of is compared with nothing.
+        // A resource that the other side lacks is compared with 0.
         self.0.retain(|name, amount| *amount > 0 || other.0.contains_key(name));
         self.combine(other, i64::max);
     }
@@ -69,12 +68,12 @@ impl Resources {
         }
     }
 
-    /// The first resource of which less is free than this needs; none if it fits. What needs nothing fits even in less than nothing.
+    /// The first resource of which less is free than needed; none if all fit. A need of 0 fits even if the free amount is negative.
     pub fn lacking<'r>(&'r self, free: &Self) -> Option<&'r str> {
         self.iter().find(|(name, amount)| *amount > 0 && *amount > free.get(name)).map(|(name, _)| name)
     }
 
-    /// Reads `{"cpu": "500m", ...}`. What is no quantity counts as nothing.
+    /// Parses `{"cpu": "500m", ...}`. Invalid quantities count as 0.
     pub fn from_value(value: &Value) -> Self {
         let mut read = Self::default();
         for (name, quantity) in value.as_object().into_iter().flatten() {
@@ -89,7 +88,7 @@ impl Resources {
         read
     }
 
-    /// How many accelerators there are, of all kinds together.
+    /// The number of accelerators of all kinds.
     pub fn accelerators(&self) -> i64 {
         self.iter().filter(|(name, _)| is_accelerator(name)).fold(0_i64, |sum, (_, amount)| sum.saturating_add(amount))
     }
@@ -114,7 +113,7 @@ pub fn is_accelerator(resource: &str) -> bool {
     match vendor {
         "nvidia.com" => matches!(device, "gpu" | "gpu.shared") || device.starts_with("mig-"),
         "amd.com" => device == "gpu" || AMD_PARTITIONS.iter().any(|prefix| device.starts_with(prefix)),
-        // Memory, tiles and the device that monitors are other resources of the same devices.
+        // The same devices have other resources for memory, tiles and monitoring.
         "gpu.intel.com" => matches!(device, "i915" | "xe"),
         "google.com" => device == "tpu",
         "aws.amazon.com" => device.starts_with("neuron"),

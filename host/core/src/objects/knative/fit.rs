@@ -1,20 +1,20 @@
-//! What Knative takes of a pod's spec: a part always, a part behind features that an administrator enables, the rest never. Its
-//! webhook says so only once an object is applied, and without naming the feature.
+//! Converts a pod spec for Knative, which accepts some fields always, some only if an administrator has enabled a feature, and others
+//! never. Its webhook rejects an object only when it is applied, and doesn't name the feature.
 
 use crate::objects::network::{DEFAULT_PORT, first_port};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeSet;
 
-/// A pod's spec as Knative takes it.
+/// A pod spec in the form that Knative accepts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fitted {
     /// The spec.
     pub spec: Value,
-    /// The features that it needs, as the ConfigMap config-features names them.
+    /// The required features, with their names in the ConfigMap config-features.
     pub features: BTreeSet<&'static str>,
 }
 
-/// The fields of a pod that Knative always takes, and those behind a feature.
+/// The fields of a pod that Knative accepts, with the required feature, if any.
 const POD: [(&str, Option<&str>); 23] = [
     ("serviceAccountName", None),
     ("containers", None),
@@ -38,11 +38,11 @@ const POD: [(&str, Option<&str>); 23] = [
     ("hostIPC", Some("kubernetes.podspec-hostipc")),
     ("hostPID", Some("kubernetes.podspec-hostpid")),
     ("hostNetwork", Some("kubernetes.podspec-hostnetwork")),
-    // It is what Knative gives itself.
+    // Knative sets this value itself.
     ("restartPolicy", None),
 ];
 
-/// The fields of a container that Knative takes.
+/// The fields of a container that Knative accepts.
 const CONTAINER: [&str; 17] = [
     "name",
     "args",
@@ -63,7 +63,7 @@ const CONTAINER: [&str; 17] = [
     "volumeMounts",
 ];
 
-/// The kinds of volume that Knative takes, and those behind a feature.
+/// The types of volumes that Knative accepts, with the required feature, if any.
 const VOLUMES: [(&str, Option<&str>); 8] = [
     ("secret", None),
     ("configMap", None),
@@ -75,16 +75,16 @@ const VOLUMES: [(&str, Option<&str>); 8] = [
     ("image", Some("kubernetes.podspec-volumes-image")),
 ];
 
-/// The ports, variables and paths that Knative keeps for itself.
+/// The ports, variables and paths that Knative reserves.
 const RESERVED_PORTS: [i64; 6] = [8008, 8012, 8013, 8022, 9090, 9091];
 const RESERVED_VARIABLES: [&str; 4] = ["PORT", "K_SERVICE", "K_CONFIGURATION", "K_REVISION"];
 const RESERVED_PATHS: [&str; 3] = ["/", "/dev", "/dev/log"];
 
-/// The spec as Knative takes it, or the fields that it never takes. The main container is the one that requests go to.
+/// The pod spec for Knative, or the fields that it never accepts. The main container is the one that receives requests.
 pub fn fit(spec: &Value, main: &str) -> Result<Fitted, Vec<String>> {
     let mut fitting = Fitting::default();
     let mut fitted = Map::new();
-    // Two fields say something by a false.
+    // For two fields, `false` is meaningful.
     let said =
         |field: &str, value: &Value| says(value) || *value == false && ["automountServiceAccountToken", "hostUsers"].contains(&field);
     for (field, value) in spec.as_object().into_iter().flatten().filter(|(field, value)| said(field, value)) {
@@ -108,7 +108,7 @@ pub fn fit(spec: &Value, main: &str) -> Result<Fitted, Vec<String>> {
             fitting.container(container, list, main);
         }
     }
-    // The one that requests go to comes first, and alone has a port.
+    // The main container comes first; only it has a port.
     if let Some(containers) = fitted.get_mut("containers").and_then(Value::as_array_mut) {
         containers.sort_by_key(|container| container["name"] != main);
     }
@@ -122,7 +122,7 @@ pub fn fit(spec: &Value, main: &str) -> Result<Fitted, Vec<String>> {
         fitted.remove("volumes");
     }
     let volumes = fitted.get("volumes").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    // Nobody can write there in any case, and Knative wants to read it.
+    // These volumes are read-only anyway, and Knative requires the mounts to be.
     let read_only = names(volumes, |volume| {
         let always = ["secret", "configMap", "projected", "image"].iter().any(|kind| volume.get(kind).is_some());
         always || volume["persistentVolumeClaim"]["readOnly"] == true
@@ -147,7 +147,7 @@ pub fn fit(spec: &Value, main: &str) -> Result<Fitted, Vec<String>> {
     if fitting.refused.is_empty() { Ok(Fitted { spec, features: fitting.features }) } else { Err(fitting.refused) }
 }
 
-/// Whether a value says anything: to Knative, which reads it with Go's types, `false` and an empty list are nothing.
+/// Whether a value is set: Knative reads it with Go's types, for which `false` and an empty list are unset.
 fn says(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -162,7 +162,7 @@ fn item_name(item: &Value) -> &str {
     item["name"].as_str().unwrap_or_default()
 }
 
-/// The names of the volumes of a sort.
+/// The names of the matching volumes.
 fn names(volumes: &[Value], sort: impl Fn(&Value) -> bool) -> BTreeSet<String> {
     volumes.iter().filter(|volume| sort(volume)).map(|volume| item_name(volume).to_owned()).collect()
 }
@@ -214,7 +214,7 @@ impl Fitting {
             }
             fields.insert("ports".to_owned(), json!([only]));
         }
-        // A probe may name a port, whose name is gone now.
+        // A probe may refer to the port by the name that was removed.
         for probe in ["livenessProbe", "readinessProbe", "startupProbe"] {
             for handler in ["httpGet", "tcpSocket"] {
                 let Some(at) = fields.get_mut(probe).and_then(|probe| probe.get_mut(handler)?.get_mut("port")) else { continue };

@@ -63,7 +63,7 @@ fn an_assumed_pod_counts_until_its_object_has_a_node() {
     cluster.put_pod(pod("a", "", 1000));
     cluster.assume("ml", "a", "n");
     assert_eq!((cluster.pod("ml", "a").unwrap().node.as_str(), cluster.node("n").unwrap().free_amount("cpu")), ("n", 3000));
-    // What its object says meanwhile is no reason to forget it.
+    // An update of its object without a node doesn't end the assumption.
     cluster.put_pod(Pod { priority: 3, ..pod("a", "", 1000) });
     assert!(cluster.is_assumed("ml", "a"));
     assert_eq!((cluster.pod("ml", "a").unwrap().priority, names(cluster.pods_on("n"))), (3, vec!["a"]));
@@ -123,7 +123,7 @@ fn what_is_put_again_as_it_was_is_no_change() {
     cluster.remove_downloads("m");
     cluster.forget("ml", "b");
     assert_eq!(cluster.version(), version);
-    // It is on its node for certain now.
+    // Its object now confirms the node.
     cluster.put_pod(pod("a", "n", 1000));
     assert!(cluster.version() > version);
 }
@@ -185,7 +185,7 @@ fn downloads(models: u8) -> BTreeMap<String, Download> {
 }
 
 impl Objects {
-    /// Does to a cluster and to the objects what the operation says.
+    /// Applies the operation to a cluster and to the objects.
     fn run(&mut self, operation: &Operation, cluster: &mut Cluster) {
         match operation {
             Operation::PutNode(at, cpu) => {
@@ -229,7 +229,7 @@ impl Objects {
         }
     }
 
-    /// A cluster that has seen nothing else.
+    /// A cluster that was built from the current objects only.
     fn fresh(&self) -> Cluster {
         let mut cluster = Cluster::default();
         for pod in self.pods.values() {
@@ -251,20 +251,20 @@ impl Objects {
 type Contents<'c> =
     (&'c Slots, &'c HashTrieMapSync<PodKey, Arc<Pod>>, &'c RedBlackTreeSetSync<PodKey>, &'c Index<PodKey>, &'c Index<Owner>);
 
-/// All that a cluster holds.
+/// The contents of a cluster.
 fn contents(cluster: &Cluster) -> Contents<'_> {
     (&cluster.slots, &cluster.pods, &cluster.assumed, &cluster.gangs, &cluster.owners)
 }
 
-/// What is kept beside each node.
+/// The cached values of each node.
 fn usages(cluster: &Cluster) -> Vec<(String, String)> {
     let settings = Settings::default();
-    // Written, since what isn't known is equal to nothing.
+    // As text, because NaN doesn't equal NaN.
     let usage = |(name, state): (&str, &NodeState)| (name.to_owned(), format!("{:?}", Usage::for_state(state, &settings)));
     cluster.nodes().map(usage).collect()
 }
 
-/// Whether each name is found where it is, and nodes by their places.
+/// Whether every name is found at its index, and nodes by their indices.
 fn is_in_place(cluster: &Cluster) -> bool {
     let names = cluster.names();
     let is_found = |at: usize| names.get(at).is_some_and(|name| names.find(name) == Some(at) && cluster.node(name) == cluster.node_at(at));
@@ -272,7 +272,7 @@ fn is_in_place(cluster: &Cluster) -> bool {
 }
 
 proptest! {
-    /// After any changes, also of copies, the indexes match the current objects.
+    /// After any changes, including those of copies, the indexes match the current objects.
     #[test]
     fn a_cluster_kept_equals_one_from_scratch(operations in prop::collection::vec(operation(), 1..60)) {
         let (mut kept, mut objects) = (Cluster::default(), Objects::default());
@@ -280,7 +280,7 @@ proptest! {
         for (at, operation) in operations.iter().enumerate() {
             let before = kept.clone();
             objects.run(operation, &mut kept);
-            // From here on what is kept must be found anew where something has changed.
+            // Fills the caches, so that later changes must invalidate them.
             usages(&kept);
             prop_assert_eq!(contents(&kept) == contents(&before), kept.version() == before.version(), "{:?}", operation);
             if at % 8 == 0 {

@@ -1,5 +1,5 @@
-//! What features read of a node itself, found once a node: a question about 5,000 of them has a few milliseconds, and to look twelve keys up in
-//! the labels of each takes longer.
+//! The features' inputs from a node itself, cached per node: a question about 5,000 nodes has only a few milliseconds, and looking up
+//! twelve keys in the labels of each takes longer.
 
 use super::super::{
     node::Node,
@@ -18,26 +18,27 @@ pub(super) const LEVELS: usize = 4;
 /// The level of zones.
 pub(super) const ZONE: usize = 3;
 
-/// Where a node is: a word for its value at each level, the finest first; none without the label. Equal values of two levels have other words.
+/// The position of a node: a word for its value at each level, the finest first; none without the label. Equal values at different levels
+/// have different words.
 pub(super) type Position = [Option<u64>; LEVELS];
 
-/// The bytes of the unit in which the label has an accelerator's memory.
+/// The number of bytes in the unit of the label with an accelerator's memory.
 const MIB: f64 = 1_048_576.0;
 
-/// What features read of a node itself. Names and values are there as words, 64 bits of a hash that is the same in every process: in a cluster
-/// that holds a million of them, two have the same word with a chance of one in thirty million.
+/// The features' inputs from a node itself. Names and values are stored as words, 64-bit hashes that are the same in every process: with a
+/// million of them in a cluster, the probability of a collision is one in thirty million.
 #[derive(Debug)]
 pub struct NodeFacts {
     pub(in crate::placement) basics: NodeBasics,
-    /// The kinds of accelerators that it has.
+    /// The node's kinds of accelerators, with their numbers.
     pub(in crate::placement) accelerators: Vec<(String, i64)>,
-    /// The labels of models that are Ready, in order.
+    /// The words of the labels of Ready models, sorted.
     pub(super) models: Vec<u64>,
-    /// The names of its images, in order.
+    /// The words of the names of its images, sorted.
     pub(super) images: Vec<u64>,
 }
 
-/// What each row is made from, whatever the pod is.
+/// The inputs of each row, regardless of the pod.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeBasics {
     pub(super) place: Position,
@@ -45,14 +46,14 @@ pub struct NodeBasics {
     pub(super) cpu: i64,
     pub(super) memory: i64,
     pub(super) accelerator_bytes: f64,
-    /// How many of its accelerators are linked to one another.
+    /// The number of its accelerators that are linked to each other.
     pub(super) island: Option<i64>,
     pub(super) price: f64,
     pub(super) is_spot: bool,
     pub(super) is_cordoned: bool,
 }
 
-/// A word for a name.
+/// The word for a name.
 pub(in crate::placement) fn word(name: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     name.hash(&mut hasher);
@@ -60,7 +61,7 @@ pub(in crate::placement) fn word(name: &(impl Hash + ?Sized)) -> u64 {
 }
 
 impl NodeFacts {
-    /// Those of a node, under the settings that it was read with.
+    /// The facts of a node, under the settings that it was parsed with.
     pub(in crate::placement) fn for_node<'n>(node: &'n Node, settings: &Settings) -> &'n Arc<Self> {
         node.facts.get(|| Arc::new(Self::new(node, settings)))
     }
@@ -96,7 +97,7 @@ impl NodeFacts {
 }
 
 impl NodeBasics {
-    /// The finest domain that it is in.
+    /// Its finest domain.
     pub(super) fn domain(&self) -> Option<u64> {
         self.place.iter().find_map(|value| *value)
     }

@@ -1,4 +1,4 @@
-//! What policies learn of the nodes that a pod may go to: a row of numbers a node.
+//! The features of candidate nodes for policies: one row of numbers per node.
 
 pub mod facts;
 mod nodes;
@@ -18,14 +18,14 @@ use facts::word;
 use nodes::{NodeRoom, Rooms, count, number, share};
 use relatives::{GangMembers, Relatives};
 
-/// What a column of the matrix is.
+/// A column of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Feature {
     /// Its name, by which plugins request it.
     pub name: &'static str,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: &'static str,
-    /// What it says. Beside that, a value that isn't known is NaN.
+    /// Its meaning. For all features, an unknown value is NaN.
     pub about: &'static str,
 }
 
@@ -33,7 +33,7 @@ const fn feature(name: &'static str, unit: &'static str, about: &'static str) ->
     Feature { name, unit, about }
 }
 
-/// What is known of every node, in the order of the columns. Plugins may request these: `decide::scoring` has the same names.
+/// The features of every node, in the order of the columns. Plugins may request these: `decide::scoring` has the same names.
 pub const FEATURES: &[Feature] = &[
     feature("allocatable-cpu", "processors", "of the node, for pods"),
     feature("free-cpu", "processors", "free before the pod, without what gangs reserve"),
@@ -101,14 +101,14 @@ pub const FEATURES: &[Feature] = &[
     feature("price", "as written", "of the node, by its annotation or label; NaN without one"),
 ];
 
-/// The names of the columns: [`FEATURES`], then those that an administrator has added.
+/// The names of the columns: [`FEATURES`], then those that an administrator has defined.
 pub fn names(settings: &Settings) -> Vec<&str> {
     let added = settings.features.iter().map(|feature| feature.name.as_str());
     FEATURES.iter().map(|feature| feature.name).chain(added).collect()
 }
 
-/// A row for each candidate, with the columns of [`names`]. A node that the cluster doesn't have has a row of NaN. `reserved` is what gangs hold
-/// of a node for others than the pod; it is called once for each node of the cluster.
+/// One row per candidate, with the columns of [`names`]. An unknown node has a row of NaN. `reserved` returns the resources that gangs
+/// reserve on a node for pods other than this one; it is called once per node of the cluster.
 pub fn rows(
     cluster: &Cluster,
     settings: &Settings,
@@ -145,7 +145,7 @@ pub fn rows(
     values
 }
 
-/// The values of the features that an administrator has added.
+/// The values of the features that an administrator has defined.
 fn added_values(node: &Node, most: usize) -> impl Iterator<Item = f64> {
     node.custom.iter().copied().chain(std::iter::repeat(f64::NAN)).take(most)
 }
@@ -154,12 +154,12 @@ fn flag(is_so: bool) -> f64 {
     f64::from(u8::from(is_so))
 }
 
-/// All that the rows of a question are made from.
+/// The inputs of all rows of a question.
 struct Table<'q> {
     rooms: Rooms<'q>,
     relatives: Relatives,
     members: GangMembers,
-    /// The words and the labels of the pod's models.
+    /// The words and labels of the pod's models.
     models: Vec<(u64, &'q str)>,
     /// The words of the pod's images.
     images: Vec<u64>,
@@ -204,7 +204,7 @@ impl Table<'_> {
         ]
     }
 
-    /// Whether the node has the models, how much of them, and in how many seconds it will have them.
+    /// Whether the node has the models, their downloaded share, and the seconds until they are complete.
     fn model(&self, room: &NodeRoom<'_>) -> [f64; 3] {
         if self.models.is_empty() {
             return [f64::NAN; 3];
@@ -217,7 +217,7 @@ impl Table<'_> {
             present = 0.0;
             let download = room.state.downloads.get(*label);
             share = share.min(download.map_or(0.0, |download| download.share.clamp(0.0, 1.0)));
-            // Once it isn't known of one of them, it stays unknown.
+            // If it is unknown for one model, it is unknown for all.
             let seconds = download.and_then(|download| download.seconds).unwrap_or(f64::NAN);
             left = if left.is_nan() || seconds.is_nan() { f64::NAN } else { left.max(seconds) };
         }

@@ -1,4 +1,4 @@
-//! What is free of each node and of each domain: one pass over the nodes of the cluster, for all rows of a question.
+//! The free resources of each node and each domain: one pass over the cluster's nodes for all rows of a question.
 
 use super::{
     super::{
@@ -13,66 +13,66 @@ use super::{
 };
 use std::borrow::Cow;
 
-/// A node of the cluster, without the pod that the question is about and less what gangs reserve.
+/// A node of the cluster, without the pod in question and minus the reservations of gangs.
 pub(super) struct NodeRoom<'c> {
     pub(super) state: &'c NodeState,
     pub(super) basics: &'c NodeBasics,
-    /// What rows read of the node itself beside the basics: a step further away.
+    /// The other facts of the node, behind one more pointer than the basics.
     pub(super) facts: &'c NodeFacts,
     pub(super) free_cpu: i64,
     pub(super) free_memory: i64,
-    /// Its accelerators of the kind in question.
+    /// Its accelerators of the requested kind.
     pub(super) accelerators: i64,
     pub(super) free_accelerators: i64,
-    /// Whether it has some, and none of any kind is taken.
+    /// Whether it has any, and none of any kind is taken.
     pub(super) is_whole: bool,
-    /// Whether the pod that the question is about is counted there.
+    /// Whether the pod in question is already counted on it.
     pub(super) has_pod: bool,
 }
 
-/// The nodes that share a domain.
+/// The nodes of a domain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Domain {
     pub(super) accelerators: i64,
     pub(super) taken: i64,
-    /// Free ones of the nodes that aren't cordoned.
+    /// The free ones on nodes that aren't cordoned.
     pub(super) free: i64,
-    /// The nodes that aren't cordoned and of which nothing is taken.
+    /// The number of nodes that aren't cordoned and from which nothing is taken.
     pub(super) whole_nodes: i64,
 }
 
 /// All nodes of the cluster.
 pub(super) struct Rooms<'c> {
-    /// By their places in the cluster; none where the node isn't known.
+    /// By index in the cluster; none if the node is unknown.
     nodes: Vec<Option<NodeRoom<'c>>>,
     domains: FastMap<u64, Domain>,
-    /// Of the accelerators of the kind in the cluster, the share that is taken.
+    /// The share of the cluster's accelerators of this kind that is taken.
     pub(super) pressure: f64,
 }
 
-/// A number of things or bytes.
+/// An amount as a float.
 #[allow(clippy::cast_precision_loss, reason = "bytes beyond 2^53 need no more digits")]
 pub(super) fn number(amount: i64) -> f64 {
     amount as f64
 }
 
-/// How many there are.
+/// A number of items as an integer.
 pub(super) fn count(things: usize) -> i64 {
     i64::try_from(things).unwrap_or(i64::MAX)
 }
 
-/// The share of a whole: 0 of nothing.
+/// A part's share of a whole; 0 if the whole is 0.
 pub(super) fn share(part: i64, whole: i64) -> f64 {
     if whole > 0 { number(part) / number(whole) } else { 0.0 }
 }
 
-/// How many of the accelerators that are requested: of the kind, or of all kinds together if the pod requests none.
+/// The amount of accelerators of this kind, or of all kinds if the pod requests none.
 pub(super) fn amount(resources: &Resources, kind: Option<&str>) -> i64 {
     kind.map_or_else(|| resources.accelerators(), |kind| resources.get(kind))
 }
 
 impl NodeRoom<'_> {
-    /// How many of the free accelerators are certainly linked to one another: at least so many are on one island, however they are spread. The
+    /// The number of free accelerators that are certainly linked to each other: the minimum on the fullest island for any distribution. The
     /// last island may be smaller.
     pub(super) fn adjacent(&self) -> f64 {
         let Some(island) = self.basics.island else { return f64::NAN };
@@ -80,7 +80,7 @@ impl NodeRoom<'_> {
         let (islands, rest) = (self.accelerators / island, self.accelerators % island);
         let evenly = |free: i64, islands: i64| if islands > 0 { free / islands + i64::from(free % islands > 0) } else { 0 };
         let in_each = evenly(free, islands + i64::from(rest > 0));
-        // More than the last island has is in the others.
+        // The last island can't hold that many, so the others hold more.
         number(if rest > 0 && in_each > rest { evenly(free - rest, islands) } else { in_each })
     }
 }
@@ -111,7 +111,8 @@ impl<'c> Rooms<'c> {
         rooms
     }
 
-    /// Sums up the levels that are the finest of some node. A domain has all nodes with its label, also those that are in a finer one.
+    /// Sums up the nodes at the levels that are some node's finest. A domain contains all nodes with its label, including those that are
+    /// also in a finer one.
     fn add_domains(&mut self) {
         let mut is_finest = [false; LEVELS];
         for level in self.nodes.iter().flatten().filter_map(|room| room.basics.place.iter().position(Option::is_some)) {
@@ -125,7 +126,7 @@ impl<'c> Rooms<'c> {
         }
     }
 
-    /// The node at a place of the cluster.
+    /// The node at an index of the cluster.
     pub(super) fn get(&self, at: usize) -> Option<&NodeRoom<'c>> {
         self.nodes.get(at)?.as_ref()
     }
@@ -136,7 +137,7 @@ impl<'c> Rooms<'c> {
 }
 
 impl<'c> NodeRoom<'c> {
-    /// The node, without what the pod in question takes of it and less what is held for others. `kind` is the word for the kind of accelerators.
+    /// The node without the pod in question and minus the reservations for others. `kind` is the word for the kind of accelerators.
     fn new(state: &'c NodeState, settings: &Settings, own: Option<&Pod>, kind: Option<u64>, held: Option<&Resources>) -> Self {
         let kept = Usage::for_state(state, settings);
         let usage = if held.is_none() && own.is_none() {

@@ -1,4 +1,4 @@
-//! Where the pods are that a pod belongs with: those of its owner, and those of its gang.
+//! The nodes of a pod's relatives: the pods of its owner, and those of its gang.
 
 use super::{
     super::{
@@ -11,50 +11,50 @@ use super::{
 };
 use std::collections::BTreeSet;
 
-/// How far two nodes are apart that share nothing.
+/// The distance between two nodes that share no level.
 const ELSEWHERE: f64 = 5.0;
 
-/// How far two nodes are apart that share a level, but no finer one.
+/// The distances between two nodes that share this level, but no finer one.
 const DISTANCES: [f64; LEVELS] = [1.0, 2.0, 3.0, 4.0];
 
-/// How far a node is from others of which it shares these levels.
+/// The distance between nodes that share these levels.
 fn distance(shared: impl IntoIterator<Item = bool>) -> f64 {
     DISTANCES.iter().zip(shared).find_map(|(distance, is_shared)| is_shared.then_some(*distance)).unwrap_or(ELSEWHERE)
 }
 
-/// Pods of the same owner.
+/// The pods of the same owner.
 #[derive(Default)]
 pub(super) struct Relatives {
-    /// Those with the same role on each node.
+    /// The number of pods with the same role, per node.
     replicas: FastMap<usize, i64>,
-    /// Those with the same role in each zone.
+    /// The number of pods with the same role, per zone.
     in_zone: FastMap<u64, i64>,
-    /// The nodes of those with another role.
+    /// The nodes of pods with another role.
     peer_nodes: FastSet<usize>,
-    /// All domains that these nodes are in.
+    /// All domains of these nodes.
     peer_domains: FastSet<u64>,
-    /// Whether there is one with another role, even if nothing is known of its node.
+    /// Whether there is a pod with another role, even on an unknown node.
     has_peers: bool,
-    /// The fewest replicas in a zone of the candidates.
+    /// The lowest number of replicas in a candidate's zone.
     fewest: i64,
 }
 
 /// The other members of a pod's gang.
 #[derive(Default)]
 pub(super) struct GangMembers {
-    /// How many members it is to have; 0 without a gang.
+    /// The number of members that it needs; 0 without a gang.
     size: i64,
     placed: i64,
     here: FastMap<usize, i64>,
-    /// The nodes of the placed ones; none is one of which nothing is known.
+    /// The nodes of the placed ones; none stands for an unknown node.
     nodes: BTreeSet<Option<usize>>,
-    /// Where these nodes are.
+    /// The positions of these nodes.
     places: BTreeSet<Position>,
-    /// The accelerators that those without a node still need, with the pod itself.
+    /// The accelerators that the members without a node still need, including the pod itself.
     needed: i64,
 }
 
-/// Whether a pod still counts: one that is leaving doesn't, nor does the pod that the question is about.
+/// Whether to count a pod: not if it is terminating, and not the pod in question.
 fn counts(other: &Pod, pod: &Pod) -> bool {
     !other.is_leaving && (&other.namespace, &other.name) != (&pod.namespace, &pod.name)
 }
@@ -80,15 +80,15 @@ impl Relatives {
         found
     }
 
-    /// Compares zones with those of the candidates.
+    /// Sets the zones of the candidates for the comparison.
     pub(super) fn set_candidate_zones(&mut self, zones: impl Iterator<Item = u64>) {
-        // With no replica anywhere, no zone has fewer than another.
+        // Without replicas, the minimum is zero.
         if !self.in_zone.is_empty() {
             self.fewest = zones.map(|zone| self.in_zone.get(&zone).copied().unwrap_or_default()).min().unwrap_or_default();
         }
     }
 
-    /// Pods with the same owner and role on a node.
+    /// The number of pods with the same owner and role on a node.
     pub(super) fn replicas(&self, at: usize) -> f64 {
         number(self.replicas.get(&at).copied().unwrap_or_default())
     }
@@ -129,7 +129,7 @@ impl GangMembers {
             found.places.insert(at.and_then(|at| rooms.get(at)).map(|room| room.basics.place).unwrap_or_default());
         }
         found.size = count(*size).max(known);
-        // Those that don't exist yet will need as much as the pod.
+        // Members that don't exist yet are assumed to need as much as the pod.
         found.needed = found.needed.saturating_add(own.saturating_mul(found.size - known));
         found
     }
@@ -142,7 +142,7 @@ impl GangMembers {
         number(self.placed)
     }
 
-    /// Members on a node.
+    /// The number of members on a node.
     pub(super) fn here(&self, at: usize) -> f64 {
         number(self.here.get(&at).copied().unwrap_or_default())
     }
@@ -152,12 +152,12 @@ impl GangMembers {
         if self.nodes.iter().eq([&Some(at)]) {
             return 0.0;
         }
-        // With another node among them, the node itself is never the farthest: it shares all levels that it has with itself.
+        // If members are on other nodes too, the distance to the node itself is never the largest: it shares every level that it has.
         let to = |place: &Position| distance(room.basics.place.iter().zip(place).map(|(own, other)| own.is_some() && own == other));
         self.places.iter().map(to).fold(f64::NAN, f64::max)
     }
 
-    /// What is left of a domain's free accelerators once all members have theirs.
+    /// The accelerators of a domain that remain free once all members are placed.
     pub(super) fn spare(&self, free: i64) -> f64 {
         if self.size == 0 { f64::NAN } else { number(free.saturating_sub(self.needed)) }
     }

@@ -22,7 +22,7 @@ fn node(gpus: i64, labels: &[(&str, &str)]) -> Node {
     }
 }
 
-/// A pod of an InferenceService, with one processor, a GiB and so many GPUs.
+/// A pod of an InferenceService, with one processor, one GiB and this many GPUs.
 fn pod(name: &str, node: &str, role: &str, gpus: i64) -> Pod {
     let owner = Owner { kind: "InferenceService", group: "ome.io", version: "v1beta1", namespace: "ml".into(), name: "chat".into() };
     Pod {
@@ -52,7 +52,7 @@ fn cluster(nodes: &[(&str, Node)], pods: &[Pod]) -> Cluster {
     cluster
 }
 
-/// A column of the rows of these nodes.
+/// One column of the rows for these nodes.
 fn column(cluster: &Cluster, pod: &Pod, nodes: &[&str], name: &str) -> Vec<f64> {
     let settings = Settings::default();
     let at = names(&settings).iter().position(|known| *known == name).unwrap();
@@ -98,7 +98,7 @@ fn what_is_free_is_without_the_pod_itself_and_without_what_is_reserved() {
     for (name, expected) in expected {
         assert_column(&cluster, &new, &nodes, name, &expected);
     }
-    // Where it is assumed changes nothing of its own question.
+    // Assuming it on a node doesn't change its own question.
     cluster.assume("ml", "new", "b");
     for (name, expected) in expected {
         assert_column(&cluster, &new, &nodes, name, &expected);
@@ -120,7 +120,7 @@ fn a_pod_without_accelerators_learns_of_all_kinds_together() {
     let mut amd = pod("new", "", "engine", 0);
     amd.requests.set("amd.com/gpu", 1);
     assert_column(&cluster, &amd, &["a"], "free-accelerators", &[4.0]);
-    // The node isn't free as a whole, whatever kind is taken of it.
+    // A node isn't entirely free if accelerators of any kind are taken.
     assert_column(&cluster, &amd, &["a"], "node-is-free", &[0.0]);
 }
 
@@ -132,10 +132,10 @@ fn as_many_free_accelerators_are_linked_as_must_be_however_they_lie() {
         let cluster = cluster(&[("a", node(all, &[label]))], &[pod("other", "a", "engine", taken)]);
         column(&cluster, &pod("new", "", "engine", 1), &["a"], "adjacent-accelerators")[0]
     };
-    // Two islands of four: of five free ones three lie together.
+    // Two islands of four: of five free ones, at least three are on one island.
     assert_eq!([0, 1, 3, 4, 6, 7, 8].map(|taken| adjacent(8, "4", taken)).to_vec(), [4.0, 4.0, 3.0, 2.0, 1.0, 1.0, 0.0]);
     assert_eq!([0, 4].map(|taken| adjacent(8, "8", taken)).to_vec(), [8.0, 4.0]);
-    // Of six, four are linked and two: of five free ones the two of the small island leave three.
+    // Islands of four and two: of five free ones, at most two are on the small island, which leaves three.
     assert_eq!([0, 1, 2].map(|taken| adjacent(6, "4", taken)).to_vec(), [4.0, 3.0, 2.0]);
     assert_eq!(adjacent(2, "4", 1).to_bits(), 1.0_f64.to_bits());
     assert!(adjacent(8, "all", 0).is_nan());
@@ -151,7 +151,7 @@ fn models_are_known_by_labels_and_downloads_by_reports() {
     assert_column(&cluster, &new, &nodes, "model-present", &[1.0, 0.0, 0.0]);
     assert_column(&cluster, &new, &nodes, "model-download-share", &[1.0, 0.25, 0.0]);
     assert_column(&cluster, &new, &nodes, "model-seconds-left", &[0.0, 90.0, f64::NAN]);
-    // The one that is the farthest behind counts, and what isn't known of one isn't known of all.
+    // The slowest model counts, and if one is unknown, the total is unknown.
     new.models.push("models.ome.io/clusterbasemodel.phi".into());
     assert_column(&cluster, &new, &nodes, "model-present", &[0.0; 3]);
     assert_column(&cluster, &new, &nodes, "model-download-share", &[0.0; 3]);
@@ -162,7 +162,7 @@ fn models_are_known_by_labels_and_downloads_by_reports() {
     }
 }
 
-/// Two zones, in the first a rack with an RDMA domain; and a node of which nothing is known.
+/// Two zones, the first with a rack that contains an RDMA domain; and a node without labels.
 fn topology() -> Vec<(&'static str, Node)> {
     let (zone, rack, rdma) = ("topology.kubernetes.io/zone", "topology.kubernetes.io/rack", "pointsman.dev/rdma-domain");
     vec![
@@ -184,7 +184,7 @@ fn replicas_are_counted_by_node_and_zone_and_peers_by_distance() {
     let nodes = ["a", "b", "c", "d", "e", "f"];
     assert_column(&cluster, &new, &nodes, "subject-pods", &[1.0, 0.0, 1.0, 0.0, 0.0, 0.0]);
     assert_column(&cluster, &new, &nodes, "zone-spread", &[2.0, 2.0, 2.0, 2.0, 0.0, f64::NAN]);
-    // Among candidates of one zone, none has more than another.
+    // Among candidates in one zone, none has more replicas than another.
     assert_column(&cluster, &new, &["b", "f"], "zone-spread", &[0.0, f64::NAN]);
     assert_column(&cluster, &new, &nodes, "peer-distance", &[0.0, 2.0, 3.0, 4.0, 5.0, 5.0]);
     assert_column(&cluster, &pod("new", "", "prefill", 1), &nodes, "peer-distance", &[0.0, 2.0, 0.0, 4.0, 5.0, 5.0]);
@@ -206,7 +206,7 @@ fn a_gang_is_as_far_as_its_farthest_member() {
     assert_column(&together, &new, &["a"], "gang-size", &[4.0]);
     let apart = cluster(&topology(), &[member("1", "a", 2, 4), member("2", "c", 2, 4)]);
     assert_column(&apart, &new, &nodes, "gang-distance", &[3.0, 3.0, 3.0, 4.0, 5.0, 5.0]);
-    // Of a member on a node that nothing is known of, nothing is known to be near.
+    // For a member on an unknown node, the distance is the maximum.
     let lost = cluster(&topology(), &[member("1", "gone", 2, 4)]);
     assert_column(&lost, &new, &["a"], "gang-distance", &[5.0]);
     let alone = pod("new", "", "engine", 8);
@@ -220,15 +220,15 @@ fn the_domain_says_whether_the_rest_of_a_gang_fits() {
     let mut nodes = topology();
     let pods = [pod("other", "b", "engine", 2), member("1", "", 4, 4), member("2", "a", 1, 4)];
     let (new, names) = (member("new", "", 4, 4), ["a", "b", "c", "f"]);
-    // The finest domain of a and b is that of RDMA. That of c is the rack, in which a and b are too.
+    // The finest domain of a and b is the RDMA domain. That of c is the rack, which also contains a and b.
     let whole = cluster(&nodes, &pods);
     assert_column(&whole, &new, &names, "domain-free-nodes", &[0.0, 0.0, 0.0, f64::NAN]);
     assert_column(&whole, &new, &names, "domain-accelerators-taken-share", &[3.0 / 16.0, 3.0 / 16.0, 3.0 / 24.0, f64::NAN]);
-    // The pod, one that has no node and one that doesn't exist yet need four each.
+    // The pod, one member without a node and one that doesn't exist yet need four each.
     assert_column(&whole, &new, &names, "gang-domain-free-accelerators", &[1.0, 1.0, 9.0, f64::NAN]);
     assert_column(&whole, &pod("x", "", "engine", 4), &names, "gang-domain-free-accelerators", &[f64::NAN; 4]);
     assert_column(&cluster(&nodes, &[]), &new, &names, "domain-free-nodes", &[1.0, 1.0, 2.0, f64::NAN]);
-    // Nobody goes to a cordoned node.
+    // No pod can go to a cordoned node.
     nodes[1].1.unschedulable = true;
     assert_column(&cluster(&nodes, &pods), &new, &names, "gang-domain-free-accelerators", &[-5.0, -5.0, 3.0, f64::NAN]);
     assert_column(&cluster(&nodes, &[]), &new, &names, "domain-free-nodes", &[0.0, 1.0, 1.0, f64::NAN]);

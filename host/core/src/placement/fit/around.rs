@@ -1,52 +1,52 @@
-//! What other pods have to do with where a pod fits.
+//! The rules that involve other pods.
 
 use super::{Misfit, misfit_alone, rules::Spread};
 use crate::placement::{Cluster, Node, NodeState, Pod, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Where one pod fits. What other pods have to do with it is counted once, so that each node costs a few look-ups.
+/// The nodes on which one pod fits. The data about other pods is collected once, so that each node costs only a few look-ups.
 #[derive(Debug)]
 pub struct Fit<'a> {
     cluster: &'a Cluster,
     pod: &'a Pod,
-    /// Where pods are that it must be near to, for each term.
+    /// For each term, the topology key and the values at which pods run that it must be near to.
     near: Vec<(&'a str, BTreeSet<&'a str>)>,
-    /// Whether it would be the first of the pods that must be near to each other: it may start anywhere.
+    /// Whether it is the first of the pods that must be near to each other: it may run anywhere.
     is_first: bool,
-    /// Where it must not be: values of node labels by their keys.
+    /// The values of node labels, by key, at which it must not run.
     apart: BTreeMap<&'a str, BTreeSet<&'a str>>,
     spread: Vec<Domains<'a>>,
 }
 
-/// How the pods of a constraint are spread.
+/// The distribution of pods for a constraint.
 #[derive(Debug)]
 struct Domains<'a> {
     constraint: &'a Spread,
     pods: BTreeMap<&'a str, i64>,
     fewest: i64,
-    /// 1 if the pod counts as one itself.
+    /// 1 if the constraint's selector matches the pod itself.
     own: i64,
 }
 
 impl<'a> Fit<'a> {
-    /// Counts for a pod.
+    /// Collects the data for a pod.
     pub fn new(cluster: &'a Cluster, pod: &'a Pod) -> Self {
         Self::beside(cluster, pod, cluster.pods().filter(|other| other.rules.repels()))
     }
 
-    /// As `new`, where it is known which pods repel others.
+    /// Like `new`, if the pods that repel others are already known.
     pub(in crate::placement) fn beside(cluster: &'a Cluster, pod: &'a Pod, repelling: impl Iterator<Item = &'a Pod>) -> Self {
         let (near, is_first) = near(cluster, pod);
         let spread = pod.rules.spread.iter().map(|constraint| Domains::new(cluster, pod, constraint)).collect();
         Self { cluster, pod, near, is_first, apart: apart(cluster, pod, repelling), spread }
     }
 
-    /// Whether the pod could run there: `free` is what is free of the node for it.
+    /// Why the pod can't run on a node: `free` are the node's resources that are free for it.
     pub fn misfit(&self, name: &str, state: &NodeState, free: &Resources) -> Option<Misfit> {
         misfit_alone(self.pod, name, &state.node, free).or_else(|| self.misfit_around(name, &state.node))
     }
 
-    /// As `misfit`, only by what other pods have to do with it beside what they take.
+    /// Like `misfit`, but checks only the rules that involve other pods, not the resources.
     pub(in crate::placement) fn misfit_around(&self, name: &str, node: &Node) -> Option<Misfit> {
         let label = |key: &str| node.labels.get(key).map(String::as_str);
         let ports = &self.pod.host_ports;
@@ -70,20 +70,20 @@ fn is_same(pod: &Pod, other: &Pod) -> bool {
     pod.name == other.name && pod.namespace == other.namespace
 }
 
-/// The pods with a node, beside one.
+/// The pods with a node, except one.
 fn placed<'a>(cluster: &'a Cluster, but: &Pod) -> impl Iterator<Item = (&'a Pod, &'a NodeState)> {
     let others = cluster.pods().filter(move |other| !other.node.is_empty() && !is_same(but, other));
     others.filter_map(move |other| Some((other, cluster.node(&other.node)?)))
 }
 
-/// Where the pods are that the pod must be near to, and whether it would be the first of them.
+/// The places of the pods that the pod must be near to, and whether it would be the first of them.
 fn near<'a>(cluster: &'a Cluster, pod: &'a Pod) -> (Vec<(&'a str, BTreeSet<&'a str>)>, bool) {
     let terms = &pod.rules.near;
     let mut found: Vec<(&str, BTreeSet<&str>)> = terms.iter().map(|term| (term.key.as_str(), BTreeSet::new())).collect();
     if terms.is_empty() {
         return (found, false);
     }
-    // A pod counts only if all terms select it.
+    // As in Kubernetes, a pod counts only if all terms select it.
     let selected = |other: &Pod| terms.iter().all(|term| term.selects(&pod.namespace, other, true));
     for (_, state) in placed(cluster, pod).filter(|(other, _)| selected(other)) {
         for (key, values) in &mut found {
@@ -94,7 +94,7 @@ fn near<'a>(cluster: &'a Cluster, pod: &'a Pod) -> (Vec<(&'a str, BTreeSet<&'a s
     (found, is_first)
 }
 
-/// Where the pod must not be: because of its own terms, and because of others'.
+/// The places where the pod must not run, by its own terms and by those of other pods.
 fn apart<'a>(cluster: &'a Cluster, pod: &'a Pod, repelling: impl Iterator<Item = &'a Pod>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let mut add = |key: &'a str, state: &'a NodeState| {
@@ -121,7 +121,7 @@ fn apart<'a>(cluster: &'a Cluster, pod: &'a Pod, repelling: impl Iterator<Item =
 impl<'a> Domains<'a> {
     fn new(cluster: &'a Cluster, pod: &'a Pod, constraint: &'a Spread) -> Self {
         let rules = &pod.rules;
-        // A node without one of the keys is in no domain of any of the constraints.
+        // A node that lacks one of the keys belongs to no domain of any constraint.
         let domain = |name: &str, node: &'a Node| {
             let counts = rules.spread.iter().all(|other| node.labels.contains_key(&other.key)) && constraint.covers(rules, name, node);
             node.labels.get(&constraint.key).map(String::as_str).filter(|_| counts)
@@ -138,7 +138,7 @@ impl<'a> Domains<'a> {
         Self { constraint, pods, fewest, own: i64::from(constraint.selects(pod)) }
     }
 
-    /// Whether the pod would make the spread too uneven there.
+    /// Whether the pod would exceed the maximum skew there.
     fn is_uneven(&self, domain: Option<&str>) -> bool {
         let Some(domain) = domain else { return true };
         let pods = self.pods.get(domain).copied().unwrap_or_default();
@@ -155,7 +155,7 @@ mod tests {
 
     const ZONE: &str = "topology.kubernetes.io/zone";
 
-    /// Nodes n0 and n1 in zone a, n2 in zone b, n3 in none.
+    /// The nodes n0 and n1 in zone a, n2 in zone b, n3 in none.
     fn cluster(pods: &[Pod]) -> Cluster {
         let mut cluster = Cluster::default();
         for (name, zone) in [("n0", Some("a")), ("n1", Some("a")), ("n2", Some("b")), ("n3", None)] {
@@ -184,7 +184,7 @@ mod tests {
         pod(name, node, app, &json!({}))
     }
 
-    /// What keeps a pod from each of the nodes.
+    /// The misfit of a pod on each of the nodes.
     fn found(cluster: &Cluster, pod: &Pod) -> Vec<Option<Misfit>> {
         let fit = Fit::new(cluster, pod);
         let each: Vec<_> = cluster.nodes().map(|(name, state)| fit.misfit(name, state, &state.free())).collect();
@@ -204,7 +204,7 @@ mod tests {
         let far = Some(Misfit::PodAffinity);
         assert_eq!(found(&cluster(&[plain("q", "n0", "y")]), &follower), [None, None, far.clone(), far.clone()]);
         assert_eq!(found(&cluster(&[plain("q", "", "y")]), &follower), [far.clone(), far.clone(), far.clone(), far.clone()]);
-        // The first of those that must be near to each other goes where there is a zone; the next goes there too.
+        // The first of the pods that must be near to each other may run in any zone; the next one must run there too.
         let same = pod("p", "", "x", &terms("podAffinity", "x"));
         assert_eq!(found(&cluster(&[]), &same), [None, None, None, far.clone()]);
         assert_eq!(found(&cluster(&[plain("q", "n2", "x")]), &same), [far.clone(), far.clone(), None, far]);

@@ -1,5 +1,5 @@
-//! Whether a pod fits on a node by Kubernetes' own rules: for what is reserved for gangs, what preemption would free, and predictions. The
-//! scheduler checks them again itself.
+//! Whether a pod fits on a node by Kubernetes' rules: for gang reservations, preemption, and predictions. The scheduler itself checks the
+//! rules again.
 
 mod around;
 mod rules;
@@ -10,7 +10,7 @@ pub use rules::Rules;
 use super::{Cluster, Node, NodeState, Pod, Resources};
 use std::collections::BTreeMap;
 
-/// How many reasons a summary lists.
+/// The maximum number of reasons in a summary.
 const MAX_REASONS: usize = 3;
 
 /// Why a pod can't run on a node.
@@ -18,7 +18,7 @@ const MAX_REASONS: usize = 3;
 pub enum Misfit {
     /// The node is cordoned.
     Unschedulable,
-    /// The pod has another node.
+    /// The pod specifies another node.
     NodeName,
     /// `spec.nodeSelector` selects other nodes.
     Selector,
@@ -28,18 +28,18 @@ pub enum Misfit {
     Taint(String),
     /// The node has too little of this resource.
     Resource(String),
-    /// No pod is near that the pod must be near to.
+    /// No pod is near that the pod's affinity requires.
     PodAffinity,
-    /// A pod is near that the pod must not be near to, or that must not be near to the pod.
+    /// A pod is near that the pod's anti-affinity excludes, or whose anti-affinity excludes the pod.
     PodAntiAffinity,
-    /// The pods would be spread too unevenly over this topology key.
+    /// The pods would exceed the maximum skew for this topology key.
     Spread(String),
-    /// Another pod has a host port of the pod.
+    /// Another pod uses one of the pod's host ports.
     Ports,
 }
 
 impl Misfit {
-    /// What is wrong, without a full stop.
+    /// The reason, without a full stop.
     pub fn sentence(&self) -> String {
         match self {
             Self::Unschedulable => "the node is cordoned".to_owned(),
@@ -56,13 +56,13 @@ impl Misfit {
     }
 }
 
-/// The most frequent reasons, each with the number of its nodes.
+/// The most frequent reasons, each with its number of nodes.
 pub fn summary(misfits: &BTreeMap<Misfit, usize>) -> String {
     if misfits.is_empty() {
         return "there are no nodes".to_owned();
     }
     let mut reasons: Vec<(&Misfit, usize)> = misfits.iter().map(|(misfit, nodes)| (misfit, *nodes)).collect();
-    // Stable: of equal numbers the earlier kind of reason stands first.
+    // The sort is stable, so equal numbers stay in the order of the reasons.
     reasons.sort_by_key(|(_, nodes)| std::cmp::Reverse(*nodes));
     let text = |(misfit, nodes): &(&Misfit, usize)| {
         let noun = if *nodes == 1 { "node" } else { "nodes" };
@@ -75,17 +75,17 @@ pub fn summary(misfits: &BTreeMap<Misfit, usize>) -> String {
     texts.join(", ")
 }
 
-/// Whether a pod could run there: `free` is what is free of the node for it. For many nodes of one pod, use a [`Fit`].
+/// Why a pod can't run on a node: `free` are the node's resources that are free for it. For many nodes and one pod, use a [`Fit`].
 pub fn misfit(cluster: &Cluster, pod: &Pod, name: &str, state: &NodeState, free: &Resources) -> Option<Misfit> {
     Fit::new(cluster, pod).misfit(name, state, free)
 }
 
-/// As [`misfit`], without what other pods have to do with it beside what they take.
+/// Like [`misfit`], but without the rules that involve other pods, except for the resources that they take.
 pub fn misfit_alone(pod: &Pod, name: &str, node: &Node, free: &Resources) -> Option<Misfit> {
     misfit_by_rules(pod, name, node).or_else(|| pod.requests.lacking(free).map(|lacking| Misfit::Resource(lacking.to_owned())))
 }
 
-/// As [`misfit`], by the node's and the pod's own rules alone.
+/// Like [`misfit`], but checks only the pod's and the node's own rules.
 pub(super) fn misfit_by_rules(pod: &Pod, name: &str, node: &Node) -> Option<Misfit> {
     let rules = &pod.rules;
     if node.unschedulable && !rules.tolerates_cordon() {

@@ -1,4 +1,4 @@
-//! A pod's own rules about where it may run, read from its spec once.
+//! A pod's own placement rules, parsed once from its spec.
 
 use crate::{
     objects::strings,
@@ -13,19 +13,19 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// The taint of a cordoned node. A pod that tolerates it tolerates `spec.unschedulable` too, whether or not the node has the taint yet.
+/// The taint of a cordoned node. A pod that tolerates it also tolerates `spec.unschedulable`, even if the node doesn't have the taint yet.
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 
-/// A pod's own rules about where it may run: its selector, its required affinities, its tolerations, and the spread that it insists on.
+/// A pod's own placement rules: its selector, its required affinities, its tolerations, and its required topology spread.
 ///
-/// Left out are volumes, dynamic resource allocation, scheduling gates, features that nodes declare, what a profile adds to all pods
-/// (`addedAffinity`, `defaultConstraints`), and tolerations that compare numbers. `matchLabelKeys` and `mismatchLabelKeys` are left out
-/// because the API server adds them to the selector of each pod that is created. A `namespaceSelector` is read only if it is empty; another
-/// one makes no pod unfit. Host ports are compared without the addresses that they are bound to.
+/// Not supported are volumes, dynamic resource allocation, scheduling gates, features that nodes declare, settings that a profile adds to
+/// all pods (`addedAffinity`, `defaultConstraints`), and tolerations with numeric comparisons. `matchLabelKeys` and `mismatchLabelKeys` are
+/// ignored because the API server adds them to the selector of each created pod. A `namespaceSelector` is only read if it is empty; any
+/// other one never makes a pod unfit. Host ports are compared without their addresses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
     selector: BTreeMap<String, String>,
-    /// One of them must match. None: every node matches.
+    /// At least one must match. None: every node matches.
     terms: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
     /// The pods that it must be near to.
@@ -36,7 +36,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Reads the spec of a pod. What is malformed is no rule: the API server accepts nothing that is.
+    /// Parses a pod's spec. Malformed rules are ignored, because the API server never accepts them.
     pub fn from_spec(spec: &Value) -> Self {
         let affinity = Affinity::deserialize(&spec["affinity"]).unwrap_or_default();
         let terms = affinity.node_affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution);
@@ -53,7 +53,7 @@ impl Rules {
         }
     }
 
-    /// Whether other pods must keep away from the pod.
+    /// Whether the pod's anti-affinity may exclude other pods.
     pub(in crate::placement) fn repels(&self) -> bool {
         !self.apart.is_empty()
     }
@@ -68,7 +68,7 @@ impl Rules {
         self.terms.as_ref().is_none_or(|terms| terms.iter().any(|term| matches(term, name, node)))
     }
 
-    /// The first taint that keeps the pod away.
+    /// The first taint that the pod doesn't tolerate.
     pub(super) fn untolerated<'n>(&self, node: &'n Node) -> Option<&'n Taint> {
         let keeps_away = |taint: &&Taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute");
         node.taints.iter().filter(keeps_away).find(|taint| !self.tolerates(&taint.key, &taint.value, &taint.effect))
@@ -82,7 +82,7 @@ impl Rules {
     fn tolerates(&self, key: &str, value: &str, effect: &str) -> bool {
         self.tolerations.iter().any(|toleration| {
             let Toleration { effect: effects, key: keys, operator, value: values, .. } = toleration;
-            // Without a key or an effect it is about all of them.
+            // Without a key or an effect, it applies to all of them.
             let is_about = |given: Option<&str>, what: &str| given.is_none_or(|given| given.is_empty() || given == what);
             let fits = match operator.as_deref().unwrap_or_default() {
                 "" | "Equal" => values.as_deref().unwrap_or_default() == value,
@@ -94,7 +94,7 @@ impl Rules {
     }
 }
 
-/// Whether all parts of a term hold. One without parts matches nothing.
+/// Whether a node meets all requirements of a term. A term without requirements matches nothing.
 fn matches(term: &NodeSelectorTerm, name: &str, node: &Node) -> bool {
     let labels = term.match_expressions.as_deref().unwrap_or_default();
     let fields = term.match_fields.as_deref().unwrap_or_default();
@@ -110,7 +110,7 @@ fn matches(term: &NodeSelectorTerm, name: &str, node: &Node) -> bool {
 fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let wanted = requirement.values.as_deref().unwrap_or_default();
     let listed = || value.is_some_and(|value| wanted.iter().any(|wanted| wanted == value));
-    // A label that is no whole number is neither larger nor smaller.
+    // A label that isn't an integer is neither greater nor less.
     let compared = || match wanted {
         [wanted] => Some(value?.parse::<i64>().ok()?.cmp(&wanted.parse::<i64>().ok()?)),
         _ => None,
@@ -126,23 +126,23 @@ fn holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     }
 }
 
-/// A required term of the affinity to other pods, or of the anti-affinity.
+/// A required term of the pod affinity or anti-affinity.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PodTerm {
     /// The key of the node label whose value two nodes must share to be near.
     pub(super) key: String,
-    /// None selects no pod.
+    /// None selects no pods.
     selector: Option<LabelSelector>,
     namespaces: Namespaces,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 enum Namespaces {
-    /// The pod's own.
+    /// The pod's own namespace.
     Own,
     Listed(Vec<String>),
     All,
-    /// A selector decides, and the labels of namespaces aren't known here.
+    /// A selector of namespaces, whose labels are unknown here.
     Unknown,
 }
 
@@ -158,7 +158,7 @@ impl PodTerm {
         Self { key: term.topology_key, selector: term.label_selector, namespaces }
     }
 
-    /// Whether a term of a pod in the namespace `own` selects another pod. `unknown` is the answer where nobody knows.
+    /// Whether a term of a pod in the namespace `own` selects another pod. `unknown` is the result if the namespaces are unknown.
     pub(super) fn selects(&self, own: &str, pod: &Pod, unknown: bool) -> bool {
         let in_namespace = match &self.namespaces {
             Namespaces::Own => pod.namespace == own,
@@ -170,7 +170,7 @@ impl PodTerm {
     }
 }
 
-/// A constraint of the topology spread that must hold.
+/// A required topology spread constraint.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Spread {
     pub(super) key: String,
@@ -182,7 +182,7 @@ pub(super) struct Spread {
 }
 
 impl Spread {
-    /// None for one that only prefers.
+    /// None if the constraint is only preferred.
     fn new(constraint: TopologySpreadConstraint) -> Option<Self> {
         if constraint.when_unsatisfiable != "DoNotSchedule" {
             return None;
@@ -197,7 +197,7 @@ impl Spread {
         })
     }
 
-    /// Whether a pod counts as one of its own. Kubernetes counts none for a selector that selects all.
+    /// Whether a pod is counted. Kubernetes counts no pods for a selector that selects all.
     pub(super) fn counts(&self, pod: &Pod) -> bool {
         self.selector.as_ref().is_some_and(|selector| !is_empty(selector)) && self.selects(pod)
     }

@@ -1,4 +1,4 @@
-//! The members of a gang, and in which order they are placed.
+//! The members of a gang, and the order in which they are placed.
 
 use crate::placement::{
     Cluster, Pod,
@@ -6,28 +6,28 @@ use crate::placement::{
 };
 use std::cmp::{Ordering, Reverse};
 
-/// The members of a gang, without those that are leaving.
+/// The members of a gang, without those that are terminating.
 #[derive(Debug, Default)]
 pub(super) struct Members<'c> {
-    /// How many are wanted. Where members disagree, the largest counts: with fewer the gang could be incomplete.
+    /// The required number of members. If members disagree, the largest number applies: with a smaller one, the gang could be incomplete.
     pub(super) size: usize,
     smallest: usize,
-    /// Those whose objects have a node.
+    /// The members whose objects have a node.
     pub(super) bound: Vec<&'c Pod>,
-    /// Those that the scheduler is about to bind.
+    /// The members that the scheduler is about to bind.
     pub(super) assumed: Vec<&'c Pod>,
     /// The others, in the order in which they are placed.
     pub(super) unbound: Vec<&'c Pod>,
 }
 
 impl<'c> Members<'c> {
-    /// The members that the cluster contains, and a pod that the scheduler asks about: what was assumed of it has come to nothing, and the
-    /// cluster may not contain it yet.
+    /// Finds the members in the cluster, together with the pod that the scheduler asks about: its assumed node is void, and the cluster may
+    /// not contain it yet.
     pub(super) fn find(cluster: &'c Cluster, namespace: &str, gang: &str, asked: Option<&'c Pod>) -> Self {
         let mut members = Self::default();
-        // A pod with the name of the one that is asked about is its predecessor.
+        // Another pod with the name of the asked one is its predecessor.
         let is_current = |pod: &&Pod| asked.is_none_or(|asked| asked.name != pod.name || asked.uid == pod.uid);
-        // What the scheduler that asks never places would be waited for in vain, with room held for it.
+        // A pod that another scheduler places would never be placed by this one, and resources would be held for it in vain.
         let is_placed_by = |pod: &&Pod| !pod.node.is_empty() || asked.is_none_or(|asked| asked.scheduler == pod.scheduler);
         for pod in cluster.gang(namespace, gang).filter(is_current).filter(is_placed_by).filter(|pod| counts(pod)) {
             let is_assumed = cluster.is_assumed(&pod.namespace, &pod.name);
@@ -54,32 +54,32 @@ impl<'c> Members<'c> {
         self.bound.iter().chain(&self.assumed).chain(&self.unbound).copied()
     }
 
-    /// How many there are.
+    /// The number of existing members.
     pub(super) fn number(&self) -> usize {
         self.bound.len() + self.assumed.len() + self.unbound.len()
     }
 
-    /// How many are yet to be bound.
+    /// The number of members that aren't bound yet.
     pub(super) fn missing(&self) -> usize {
         self.size.saturating_sub(self.bound.len())
     }
 
-    /// How many are yet to get a node.
+    /// The number of members without a bound or assumed node.
     pub(super) fn unplaced(&self) -> usize {
         self.missing().saturating_sub(self.assumed.len())
     }
 
-    /// Whether some have nodes, and others wait for theirs. Members that don't exist yet are waited for as long as it takes.
+    /// Whether some have nodes and other existing ones wait for theirs. Members that don't exist yet may take any time.
     pub(super) fn are_half(&self) -> bool {
         !self.bound.is_empty() && self.missing() > 0 && !self.unbound.is_empty()
     }
 
-    /// Whether a pod is one of them.
+    /// Whether a pod is a member.
     pub(super) fn contains(&self, uid: &str) -> bool {
         self.all().any(|pod| pod.uid == uid)
     }
 
-    /// How many of how many exist.
+    /// How many members exist, as text.
     pub(super) fn existence(&self) -> String {
         let Self { size, smallest, .. } = self;
         let exist = format!("{} of {size} members exist", self.number());
@@ -87,17 +87,18 @@ impl<'c> Members<'c> {
     }
 }
 
-/// Whether a pod is a member for whose gang nodes are reserved, isn't leaving, and may be placed.
+/// Whether nodes are reserved for a pod's gang and the pod may be placed: it isn't terminating or gated.
 fn counts(pod: &Pod) -> bool {
     !pod.is_leaving && !pod.is_gated && pod.gang.as_ref().is_some_and(|gang| !gang.native)
 }
 
-/// Whether a pod is the one that the others of its gang start after.
+/// Whether a pod is the leader of its gang, after which the others start.
 pub(super) fn leads(pod: &Pod) -> bool {
     pod.gang.as_ref().is_some_and(|gang| gang.leads)
 }
 
-/// The leader first, so that the others can go near to it; then what needs most, since it fits on the fewest nodes.
+/// The leader comes first, so that the others can be placed near it; then the members with the largest needs, which fit on the fewest
+/// nodes.
 fn order(a: &Pod, b: &Pod) -> Ordering {
     let needs = |pod: &Pod| (pod.accelerator().map_or(0, |(_, number)| number), pod.requests.get(MEMORY), pod.requests.get(CPU));
     let key = |pod: &Pod| Reverse((leads(pod), needs(pod)));

@@ -1,8 +1,8 @@
-//! Gangs: pods that are of use only together. Their nodes are reserved for all of them at once, or for none.
+//! Gangs: pods that are only useful together. Nodes are reserved for all of them at once, or for none.
 //!
-//! What is reserved is known to this process alone and is no promise of Kubernetes: another scheduler may take the room, and a restart
-//! forgets it. Either way the members that have nodes keep them, and the rest is tried again. If that doesn't succeed in time, the gang
-//! starts again from scratch.
+//! The reservations exist only in this process and aren't guaranteed by Kubernetes: another scheduler may use the resources, and a restart
+//! loses the reservations. In both cases, the members with nodes keep them, and the rest is tried again. If that doesn't succeed in time,
+//! the gang restarts from scratch.
 
 mod members;
 mod trial;
@@ -22,81 +22,82 @@ use std::{
 use trial::{Failure, Trial};
 use watched::{Failed, Hold, Watched};
 
-/// Orders the nodes for one member by the policies, best first, without those that they exclude. It gets the cluster with what the
-/// members before it take, the member, the nodes that it fits on, and what other gangs hold of a node.
+/// Orders the nodes for one member by the policies, the best first, without excluded ones. The arguments are the cluster with the members
+/// that are already placed, the member, the nodes on which it fits, and the reservations of other gangs per node.
 pub type Place<'p> = dyn FnMut(&Cluster, &Pod, &[&str], &dyn Fn(&str) -> Option<Resources>) -> Vec<String> + 'p;
 
-/// What is to become of a pod that the scheduler asks about.
+/// The verdict for a pod that the scheduler asks about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is in no gang, or in one that nothing is reserved for: its own rules and the policies decide.
+    /// No reservation applies: only its own rules and the policies determine the node.
     Free,
-    /// This node, and no other: it is reserved for the pod.
+    /// Only this node, which is reserved for the pod.
     Node(String),
-    /// It waits, and why.
+    /// It waits, for this reason.
     Wait(String),
 }
 
-/// A gang that has been placed in part for too long: its placed members are to be deleted, so that others get their room and it starts
-/// again.
+/// A gang that has been partly placed for too long: its placed members must be deleted, so that others get their resources and the gang
+/// restarts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overdue {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub gang: String,
-    /// How many members it has when it is whole.
+    /// The number of members of the complete gang.
     pub size: usize,
     /// The namespaces, names and uids of its members that have nodes.
     pub placed: Vec<(String, String, String)>,
-    /// One of them that nothing would create again: none is to be deleted then.
+    /// A member that nothing would recreate: if there is one, no member may be deleted.
     pub irreplaceable: Option<String>,
 }
 
-/// What the scheduler asks: a pod, and when.
+/// The scheduler's question about a pod.
 #[derive(Clone, Copy)]
 #[allow(missing_debug_implementations, reason = "closures have none")]
 pub struct Question<'q> {
-    /// The cluster. It must be complete, since pods that it doesn't contain take nothing.
+    /// The cluster. It must be complete, because missing pods would not be counted.
     pub cluster: &'q Cluster,
     /// The pod.
     pub pod: &'q Pod,
-    /// Seconds since 1970.
+    /// The time, in seconds since 1970.
     pub now: u64,
-    /// How long nodes are reserved, in seconds; with 0 none is.
+    /// The duration of reservations, in seconds; 0 disables them.
     pub timeout: u64,
     /// Whether the scheduler could choose a node for the pod.
     pub offered: &'q dyn Fn(&str) -> bool,
-    /// Whether the answer is due. What was found until then is kept for the next question about the gang.
+    /// Whether the answer is due. The partial result is stored for the next question about the gang.
     pub is_late: &'q dyn Fn() -> bool,
 }
 
-/// What is held for the members of gangs: which node each goes to, and until when. A copy is cheap.
+/// The reservations for members of gangs: the node of each, and their expiry. A copy is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct Reservations {
     /// By namespace and name.
     gangs: BTreeMap<Arc<PodKey>, Arc<Watched>>,
-    /// The members that something of a node is held for, each with the key of its gang.
+    /// The members with a reservation on each node, each with the key of its gang.
     by_node: Arc<BTreeMap<String, BTreeSet<(PodKey, String)>>>,
-    /// The gangs whose members are created only once the leader is Ready.
+    /// The gangs whose members are created only after the leader is Ready.
     leader_first: BTreeSet<PodKey>,
-    /// Grows whenever something that was held may be free again, or policies may decide otherwise.
+    /// Increases whenever resources may have become free or policies may decide differently.
     released: u64,
-    /// The same, without what became free because a member was bound: that, a scheduler sees.
+    /// Like `released`, but ignores resources that became free because a member was bound: a scheduler sees these itself.
     freed: u64,
-    /// As it was last given, in seconds.
+    /// The latest duration of reservations, in seconds.
     timeout: u64,
-    /// Whether `expire` returned gangs when it last looked.
+    /// Whether the last call of `expire` could return gangs.
     returns_overdue: bool,
-    /// The version of the cluster in which `expire` last looked at all gangs.
+    /// The version of the cluster in the last full run of `expire`.
     expired: Option<u64>,
 }
 
 impl Reservations {
-    /// What is to become of a pod.
+    /// Decides on a pod.
     ///
-    /// Nothing is reserved before all members exist, and then for all of them: the first gang that asks and fits as a whole gets the nodes,
-    /// and none waits with a part of what it needs. Of a gang that has been whole, those that exist are all: members may have ended.
+    /// Nothing is reserved before all members exist, and then for all of them: the first gang that asks and fits completely gets the nodes,
+    /// and no gang waits with only a part of its resources. If a gang has been complete, its existing members are all it needs: others may
+    /// have ended.
     pub fn decide(&mut self, question: Question<'_>, place: &mut Place<'_>) -> Verdict {
         let Question { cluster, pod, now, timeout, .. } = question;
         let Some(gang) = pod.gang.as_ref().filter(|gang| !gang.native && timeout > 0) else { return Verdict::Free };
@@ -114,7 +115,7 @@ impl Reservations {
         let watched = self.watched(&key);
         watched.limit_size(&mut members);
         if !std::mem::replace(&mut watched.is_asked, true) {
-            // However long it has been placed in part, this is the first chance to place the rest.
+            // The time starts now, because the rest couldn't be placed before.
             watched.half_since = watched.half_since.map(|_| now);
         }
         let waits = |reason: String| Verdict::Wait(format!("the gang {} waits: {reason}", gang.name));
@@ -125,7 +126,7 @@ impl Reservations {
         self.find_node(&key, &members, question, place).map_or_else(waits, Verdict::Node)
     }
 
-    /// The node that is reserved for a member, if need be by a trial.
+    /// The node that is reserved for a member, found by a trial if necessary.
     fn find_node(&mut self, key: &PodKey, members: &Members<'_>, question: Question<'_>, place: &mut Place<'_>) -> Result<String, String> {
         let Question { cluster, pod, now, offered, .. } = question;
         let (version, until) = (cluster.version(), now.saturating_add(self.timeout));
@@ -149,15 +150,15 @@ impl Reservations {
         } else if let Some(failed) = watched.failed.as_ref().filter(|failed| (failed.version, failed.released) == (version, released)) {
             return Err(failed.sentence.clone());
         }
-        // Its own room is free for the trial.
+        // The gang's own reservations are free for the trial.
         let before = std::mem::take(&mut watched.holds);
         let tried = self.attempt(key, question, place);
         let watched = self.watched(key);
         match (tried, refused) {
             (Ok(mut holds), refused) => {
-                // A scheduler that offers other nodes each time doesn't hold them for longer.
+                // A scheduler that offers different nodes each time doesn't extend the reservation.
                 let until = if refused.is_some() { watched.until } else { until };
-                // If the scheduler fails to bind a member, it asks again.
+                // They are retained in case the scheduler fails to bind a member and asks again.
                 for pod in &members.assumed {
                     if let Some(hold) = before.get(&pod.name).filter(|hold| hold.uid == pod.uid && hold.node == pod.node) {
                         holds.insert(pod.name.clone(), hold.clone());
@@ -170,7 +171,7 @@ impl Reservations {
                 node.ok_or_else(comes_after)
             }
             (Err(_), Some(node)) => {
-                // The others can still be bound, and the scheduler may offer the node later.
+                // The other members can still be bound, and the scheduler may offer the node later.
                 watched.holds = before;
                 watched.found.clear();
                 Err(format!("the scheduler doesn't offer the node {node}, which is reserved for this member"))
@@ -185,7 +186,7 @@ impl Reservations {
         }
     }
 
-    /// Tries to place all members that are yet to get a node; nothing is held for them meanwhile.
+    /// Tries to place all members without a node, as if nothing were reserved for them.
     fn attempt(&self, key: &PodKey, question: Question<'_>, place: &mut Place<'_>) -> Result<BTreeMap<String, Hold>, Failure> {
         let Question { cluster, pod, offered, is_late, .. } = question;
         let mut base = cluster.clone();
@@ -214,15 +215,15 @@ impl Reservations {
         Ok(members.unbound.iter().filter_map(hold).collect())
     }
 
-    /// What is held of a node for others than this pod.
+    /// The resources that are reserved on a node for pods other than this one.
     pub fn held(&self, cluster: &Cluster, node: &str, but: &Pod) -> Option<Resources> {
         self.by_node.get(node)?;
         let held = self.sum(cluster, node, |gang, member| gang.0 != but.namespace || member != but.name);
         (!held.is_empty()).then_some(held)
     }
 
-    /// Whether a pod that takes its requests of a node would break a reservation: the gang's namespace and name. What is held for members of a
-    /// lower priority doesn't keep it off.
+    /// The gang (namespace and name) whose reservation a pod with its requests would break on a node; none if it breaks none. Reservations
+    /// for members with a lower priority are ignored.
     pub fn broken_by(&self, cluster: &Cluster, pod: &Pod, node: &str) -> Option<PodKey> {
         self.by_node.get(node)?;
         let is_before = |gang: &PodKey, member: &str| {
@@ -243,19 +244,18 @@ impl Reservations {
         gangs.next()
     }
 
-    /// Where the members of a gang are to go that aren't bound yet: their names, each with its node.
+    /// The reserved nodes of a gang's unbound members: the name of each member with its node.
     pub fn places(&self, namespace: &str, gang: &str) -> impl Iterator<Item = (&str, &str)> + use<'_> {
         let watched = self.gangs.get(&(namespace.to_owned(), gang.to_owned()));
         watched.into_iter().flat_map(|watched| &watched.holds).map(|(name, hold)| (name.as_str(), hold.node.as_str()))
     }
 
-    /// Drops what is over: what is held for members that are bound, for gangs that are gone, and what was held for too long. Returns the
-    /// gangs that have been placed in part for longer than the timeout. A gang that has been whole once isn't among them, nor one with a
-    /// Ready member, which may have been whole before this process started. Without `is_ours` none is. With it,
-    /// a gang of which it holds for a placed member is returned although no scheduler has asked about it: a scheduler doesn't ask about a pod
-    /// that fits nowhere.
+    /// Removes obsolete reservations: those of bound members and of deleted gangs, and expired ones. Returns the gangs that have been
+    /// partly placed for longer than the timeout. It never returns a gang that has been complete, or one with a Ready member, which may
+    /// have been complete before this process started. Without `is_ours`, it returns none. With it, it also returns gangs that no scheduler
+    /// has asked about, if `is_ours` is true for a placed member: a scheduler doesn't ask about a pod that fits nowhere.
     ///
-    /// It also notes which gangs are whole: call it often. If nothing has changed, it costs nothing.
+    /// It also records which gangs are complete, so call it often. If nothing has changed, it costs nothing.
     pub fn expire(&mut self, cluster: &Cluster, now: u64, timeout: u64, is_ours: Option<&dyn Fn(&Pod) -> bool>) -> Vec<Overdue> {
         if timeout == 0 {
             if self.gangs.is_empty() {
@@ -284,7 +284,7 @@ impl Reservations {
             let is_overdue = |watched: &Arc<Watched>| watched.overdue_at(timeout).is_some_and(|at| at <= now);
             if self.gangs.get(&key).is_some_and(is_overdue) {
                 let watched = self.watched(&key);
-                // If the deletion fails, it is tried again after as long.
+                // If the deletion fails, the gang is returned again after the same time.
                 (watched.half_since, watched.dissolved_at) = (Some(now), Some(now));
                 let placed = members.bound.iter().map(|pod| (pod.namespace.clone(), pod.name.clone(), pod.uid.clone())).collect();
                 let irreplaceable = members.bound.iter().find(|pod| !pod.has_controller).map(|pod| pod.name.clone());
@@ -299,7 +299,7 @@ impl Reservations {
         overdue
     }
 
-    /// Drops what was held for too long. Other than `expire`, it is cheap enough for each question.
+    /// Removes expired reservations. Unlike `expire`, it is cheap enough for each question.
     pub fn drop_late(&mut self, now: u64) {
         let is_late = |watched: &Arc<Watched>| !watched.holds.is_empty() && watched.until <= now;
         if !self.gangs.values().any(is_late) {
@@ -311,22 +311,22 @@ impl Reservations {
         self.free();
     }
 
-    /// Places the leader of a gang by itself, since its other members are created only once it is Ready.
+    /// Places the leader of a gang on its own, because the other members are created only after it is Ready.
     pub fn put_leader_first(&mut self, namespace: &str, gang: &str) {
         self.leader_first.insert((namespace.to_owned(), gang.to_owned()));
     }
 
-    /// Whether the search for the nodes of a gang took too long for one answer: another question goes on with it.
+    /// Whether the search for a gang's nodes took too long for one answer and continues with the next question.
     pub fn is_searching(&self, namespace: &str, gang: &str) -> bool {
         self.gangs.get(&(namespace.to_owned(), gang.to_owned())).is_some_and(|watched| !watched.found.is_empty())
     }
 
-    /// Grows whenever pods may find a node that found none, although nothing in the cluster has changed.
+    /// Increases whenever pods that found no node may find one although the cluster hasn't changed.
     pub fn freed(&self) -> u64 {
         self.freed
     }
 
-    /// When `expire` has something to do even if the cluster doesn't change.
+    /// The next time at which `expire` must run even if the cluster doesn't change.
     pub fn next_expiry(&self) -> Option<u64> {
         let ends = |watched: &Arc<Watched>| {
             let held = (!watched.holds.is_empty()).then_some(watched.until);
@@ -335,8 +335,7 @@ impl Reservations {
         self.gangs.values().flat_map(ends).min()
     }
 
-    /// Tries gangs again that have found no nodes, and checks what is reserved again: the policies, the settings or the whole cluster are
-    /// others.
+    /// Retries gangs that found no nodes, and rechecks reservations, because the policies, the settings or the whole cluster have changed.
     pub fn retry(&mut self) {
         self.released += 1;
         self.freed += 1;
@@ -353,7 +352,7 @@ impl Reservations {
         Arc::make_mut(self.gangs.entry(Arc::new(key.clone())).or_default())
     }
 
-    /// Notes how far a gang is, and drops what is over.
+    /// Records the state of a gang, and removes obsolete reservations.
     fn settle(&mut self, key: &PodKey, members: &Members<'_>, now: u64) {
         if members.number() == 0 {
             self.leader_first.remove(key);
@@ -380,14 +379,14 @@ impl Reservations {
         }
     }
 
-    /// Notes that something is no longer held, and that others may have it.
+    /// Records that reserved resources have become available to others.
     fn free(&mut self) {
         self.released += 1;
         self.freed += 1;
         self.reindex();
     }
 
-    /// Notes that other nodes are held, or none.
+    /// Records that the reservations of a gang were replaced.
     fn replaced(&mut self, before: &BTreeMap<String, Hold>) {
         if before.is_empty() {
             self.reindex();
@@ -406,17 +405,17 @@ impl Reservations {
         self.by_node = Arc::new(by_node);
     }
 
-    /// Whether a node is held for each member that is yet to get one. Not so if one was deleted and has a successor.
+    /// Whether every member without a node has a reservation. False if a member was deleted and has a successor.
     fn is_reserved(&self, key: &PodKey, members: &Members<'_>) -> bool {
         let Some(watched) = self.gangs.get(key) else { return false };
         !watched.holds.is_empty() && members.unbound.iter().filter(|pod| watched.hold(pod).is_some()).count() >= members.unplaced()
     }
 
-    /// Whether all that is held for a gang is still there: nodes are removed, cordoned, and taken by pods of other schedulers.
+    /// Whether a gang's reservations still fit: nodes may be removed, cordoned, or used by pods of other schedulers.
     fn still_fits(&self, key: &PodKey, members: &Members<'_>, question: Question<'_>) -> bool {
         let Question { cluster, pod, .. } = question;
         let Some(watched) = self.gangs.get(key) else { return false };
-        // What is assumed was not looked at, unless the scheduler asks again.
+        // The check skips assumed members, so it is repeated if the scheduler asks about one again.
         if watched.fits_in == Some(cluster.version()) && !cluster.is_assumed(&pod.namespace, &pod.name) {
             return true;
         }
@@ -428,7 +427,7 @@ impl Reservations {
         held.iter().all(|(pod, node)| takes(pod, node)) && nodes.iter().all(|node| has_room(node))
     }
 
-    /// Whether what a gang holds of a node is free, beside what others hold of it.
+    /// Whether the resources that a gang reserves on a node are free, in addition to the reservations of others.
     fn has_room(&self, key: &PodKey, cluster: &Cluster, node: &str, state: &NodeState) -> bool {
         let ours = self.sum(cluster, node, |gang, _| gang == key);
         let mut free = state.free();
@@ -436,7 +435,7 @@ impl Reservations {
         ours.lacking(&free).is_none()
     }
 
-    /// What is held of a node for some of the members.
+    /// The total reservation on a node for the matching members.
     fn sum(&self, cluster: &Cluster, node: &str, counts: impl Fn(&PodKey, &str) -> bool) -> Resources {
         let mut sum = Resources::default();
         for (_, _, hold) in self.holders(cluster, node).filter(|(gang, member, _)| counts(gang, member)) {
@@ -445,7 +444,7 @@ impl Reservations {
         sum
     }
 
-    /// The members that something of a node is held for, without those that the cluster counts on a node already.
+    /// The members with a reservation on a node, without those that the cluster already counts on a node.
     fn holders<'r>(&'r self, cluster: &'r Cluster, node: &str) -> impl Iterator<Item = (&'r PodKey, &'r String, &'r Hold)> + use<'r> {
         let held = self.by_node.get(node).into_iter().flatten();
         let holds = held.filter_map(move |(gang, member)| Some((gang, member, self.gangs.get(gang)?.holds.get(member)?)));
@@ -457,7 +456,7 @@ impl Reservations {
     }
 }
 
-/// Whether a gang has nodes for some of its members and not for all, and none of them is Ready.
+/// Whether some members of a gang have nodes, others don't, and none is Ready.
 pub fn is_half(cluster: &Cluster, namespace: &str, gang: &str) -> bool {
     let members = Members::find(cluster, namespace, gang, None);
     members.are_half() && !members.bound.iter().any(|pod| pod.is_ready)

@@ -1,5 +1,5 @@
-//! Random operations on a made-up cluster with a scheduler that fails, samples nodes and has a rival: what must hold of every state, and
-//! what must be so in the end.
+//! Random operations on a simulated cluster with a scheduler that fails, samples nodes and has a rival: checks invariants of every state,
+//! and of the final one.
 
 use super::*;
 use crate::placement::{Gang, Node};
@@ -12,14 +12,14 @@ const SIZE: usize = 3;
 const NODES: usize = 4;
 const GPUS: i64 = 8;
 
-/// What becomes of a verdict.
+/// The result of a verdict.
 #[derive(Clone, Copy, Debug)]
 enum Binding {
     /// The pod is bound.
     Bound,
-    /// It is assumed, and bound later.
+    /// The pod is assumed, and bound later.
     Assumed,
-    /// Something else is in the way.
+    /// The binding fails.
     Failed,
 }
 
@@ -27,17 +27,17 @@ enum Binding {
 enum Operation {
     Create(usize, usize),
     Delete(usize, usize),
-    /// The scheduler asks about a member, for which it offers the nodes whose bits are set; the answer may be due before it is found.
+    /// The scheduler asks about a member and offers the nodes whose bits are set; the answer may be due too early.
     Ask(usize, usize, u8, Binding, bool),
-    /// What is assumed is bound.
+    /// Assumed pods are bound.
     Bind,
-    /// A pod outside of gangs takes accelerators of a node: of this scheduler, or of another one.
+    /// A pod outside of gangs takes accelerators of a node: of this scheduler or of another one.
     Other(usize, i64, bool),
-    /// All of those end.
+    /// All of these pods end.
     OthersEnd,
     Cordon(usize, bool),
     NodeExists(usize, bool),
-    /// Seconds pass.
+    /// Time passes, in seconds.
     Wait(u64),
     Restart,
 }
@@ -45,7 +45,7 @@ enum Operation {
 fn operation() -> impl Strategy<Value = Operation> {
     let (gang, at, node) = (0..GANGS, 0..SIZE, 0..NODES);
     let binding = prop_oneof![3 => Just(Binding::Bound), 2 => Just(Binding::Assumed), 1 => Just(Binding::Failed)];
-    // Mostly the scheduler offers all nodes.
+    // Usually the scheduler offers all nodes.
     let offered = prop_oneof![3 => Just(u8::MAX), 1 => any::<u8>()];
     prop_oneof![
         5 => (gang.clone(), at.clone()).prop_map(|(gang, at)| Operation::Create(gang, at)),
@@ -78,11 +78,11 @@ fn node(unschedulable: bool) -> Node {
     Node { allocatable: Resources::from_iter([(GPU, GPUS), ("pods", 110)]), unschedulable, ..Node::default() }
 }
 
-/// What must hold of a gang, counted by itself.
+/// The expected state of a gang, computed independently.
 #[derive(Clone, Debug, Default)]
 struct Expected {
     is_asked: bool,
-    /// The uids of members that have been part of the whole gang.
+    /// The uids of members that have been part of the complete gang.
     whole: BTreeSet<String>,
     half_since: Option<u64>,
 }
@@ -91,7 +91,7 @@ struct World {
     cluster: Cluster,
     reservations: Reservations,
     now: u64,
-    /// For uids and names.
+    /// A counter for uids and names.
     created: u64,
     expected: Vec<Expected>,
 }
@@ -162,11 +162,11 @@ impl World {
         if self.cluster.pod("ml", &name).is_none_or(is_bound) {
             return;
         }
-        // What was assumed of a pod that is asked about has come to nothing.
+        // The assumed node of the asked pod is void.
         self.cluster.forget("ml", &name);
         let pod = self.cluster.pod("ml", &name).unwrap().clone();
         let is_offered = |node: &str| (0..NODES).any(|at| node_name(at) == node && offered & (1 << at) != 0);
-        // Policies like the last nodes best.
+        // The policies prefer the last nodes.
         let mut place = |_: &Cluster, _: &Pod, nodes: &[&str], _: &dyn Fn(&str) -> Option<Resources>| -> Vec<String> {
             nodes.iter().rev().map(|node| (*node).to_owned()).collect()
         };
@@ -252,7 +252,7 @@ impl World {
         members.filter(|pod| !pod.node.is_empty() && !self.cluster.is_assumed("ml", &pod.name)).collect()
     }
 
-    /// Deletes what is placed of gangs that are overdue.
+    /// Deletes the placed members of overdue gangs.
     fn expire(&mut self) {
         for overdue in self.reservations.expire(&self.cluster, self.now, TIMEOUT, Some(&|_| false)) {
             let gang = (0..GANGS).find(|gang| gang_name(*gang) == overdue.gang).unwrap();
@@ -298,7 +298,7 @@ proptest! {
         for operation in &operations {
             world.run(operation);
         }
-        // Everything ends well once there is room.
+        // With enough resources, every gang is placed in the end.
         world.run(&Operation::OthersEnd);
         world.run(&Operation::Bind);
         for at in 0..NODES {

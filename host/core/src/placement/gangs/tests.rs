@@ -7,7 +7,7 @@ use serde_json::json;
 const GPU: &str = "nvidia.com/gpu";
 const TIMEOUT: u64 = 60;
 
-/// A cluster with a scheduler that takes the first of the nodes that fit.
+/// A cluster with a scheduler that takes the first fitting node.
 struct World {
     cluster: Cluster,
     reservations: Reservations,
@@ -32,7 +32,7 @@ fn pod(name: &str, gpus: i64) -> Pod {
     }
 }
 
-/// The first member leads.
+/// Creates a member. The first one is the leader.
 fn member(gang: &str, at: usize, size: usize, gpus: i64) -> Pod {
     let gang_of = Gang { name: gang.to_owned(), size, leads: at == 0, native: false };
     Pod { gang: Some(gang_of), has_controller: true, ..pod(&format!("{gang}{at}"), gpus) }
@@ -51,7 +51,7 @@ fn question<'q>(cluster: &'q Cluster, pod: &'q Pod, now: u64) -> Question<'q> {
 }
 
 impl World {
-    /// Nodes n0, n1 and so on, with so many accelerators.
+    /// Creates nodes n0, n1 and so on, with these numbers of accelerators.
     fn new(nodes: &[i64]) -> Self {
         let mut cluster = Cluster::default();
         for (at, gpus) in nodes.iter().enumerate() {
@@ -60,7 +60,7 @@ impl World {
         Self { cluster, reservations: Reservations::default(), now: 1000, ordered: 0, excluded: Vec::new() }
     }
 
-    /// Creates all members of a gang, each with so many accelerators.
+    /// Creates all members of a gang, with these numbers of accelerators.
     fn create(&mut self, gang: &str, gpus: &[i64]) {
         for (at, number) in gpus.iter().enumerate() {
             self.cluster.put_pod(member(gang, at, gpus.len(), *number));
@@ -81,7 +81,7 @@ impl World {
         reservations.decide(Question { offered, ..question(cluster, &pod, *now) }, &mut place)
     }
 
-    /// Asks, and binds the pod to the node.
+    /// Asks about a pod, and binds it to the node.
     fn bind(&mut self, name: &str) -> String {
         let verdict = self.ask(name);
         let Verdict::Node(node) = verdict else { panic!("{name}: {verdict:?}") };
@@ -94,7 +94,7 @@ impl World {
         self.cluster.put_pod(Pod { node: node.to_owned(), ..pod });
     }
 
-    /// A pod of another scheduler takes a node, whatever is reserved there.
+    /// A pod of another scheduler takes a node, regardless of reservations.
     fn take(&mut self, node: &str, gpus: i64) {
         self.cluster.put_pod(Pod { node: node.to_owned(), ..pod(&format!("taker-of-{node}"), gpus) });
     }
@@ -103,7 +103,7 @@ impl World {
         self.reservations.expire(&self.cluster, self.now, TIMEOUT, Some(&|_| false))
     }
 
-    /// How many accelerators are held of a node.
+    /// The number of accelerators that are reserved on a node.
     fn held(&self, node: &str) -> i64 {
         self.reservations.held(&self.cluster, node, &pod("nobody", 0)).map_or(0, |held| held.get(GPU))
     }
@@ -162,7 +162,7 @@ fn a_gang_that_fits_in_part_holds_nothing_and_is_tried_again_once_something_has_
 #[test]
 fn members_that_need_more_find_their_nodes_too() {
     let mut world = World::new(&[4, 2]);
-    // The leader goes first and takes of the only node where the large one fits: so the large one goes first.
+    // If the leader goes first, it takes the only node on which the large member fits: so the large member must go first.
     world.create("g", &[1, 1, 4]);
     assert_eq!(world.ask("g0"), goes_to("n1"));
     assert_eq!(world.reservations.places("ml", "g").collect::<Vec<_>>(), [("g0", "n1"), ("g1", "n1"), ("g2", "n0")]);
@@ -362,10 +362,10 @@ fn a_member_whose_node_is_not_offered_gets_another() {
     let refused = waits("g waits: the scheduler doesn't offer the node n2, which is reserved for this member");
     assert_eq!(world.ask_among("g1", &|_| false), refused);
     assert_eq!(world.held("n2"), 2, "the others can still be bound");
-    // Where a member wasn't offered its node, the trials of the others don't put it either.
+    // If a member wasn't offered its node, the trials of the others don't put it there either.
     assert_eq!(world.ask_among("g0", &|node| node == "n1"), goes_to("n1"));
     assert_eq!(world.reservations.places("ml", "g").collect::<Vec<_>>(), [("g0", "n1"), ("g1", "n0")]);
-    // What hangs on what is offered is tried each time.
+    // A failure that depends on the offered nodes is tried again each time.
     let mut world = World::new(&[2, 2]);
     world.create("g", &[2, 2]);
     let text = "g waits: 0 of 2 fit; member g0 finds no node: the scheduler offers none of the 2 nodes that fit";
@@ -382,7 +382,7 @@ fn a_pod_that_was_assumed_in_vain_gets_the_same_node_again() {
     assert_eq!((world.held("n0"), world.held("n1")), (2, 0), "what is assumed is taken");
     assert!(world.expire().is_empty());
     assert_eq!(world.ask("g1"), goes_to("n1"));
-    // Its reservation is over, and what was assumed is void as well.
+    // Its reservation has expired, and the assumed node is void too.
     world.now += TIMEOUT;
     assert_eq!((world.ask("g1"), world.ask("g0")), (goes_to("n1"), goes_to("n0")));
     assert_eq!(world.reservations.next_expiry(), Some(1000 + 2 * TIMEOUT));
@@ -435,7 +435,7 @@ fn a_search_that_takes_too_long_goes_on_with_the_next_question() {
     assert_eq!(late(&mut world, "g0", 1), (goes_to("n0"), 1));
     assert!(!world.reservations.is_searching("ml", "g"));
     assert_eq!((world.bind("g1"), world.bind("g2")), ("n1".to_owned(), "n2".to_owned()));
-    // What was found may be taken meanwhile.
+    // Nodes that were found may be taken before the next question.
     let mut world = World::new(&[2, 2, 2]);
     world.create("g", &[2, 2]);
     assert!(matches!(late(&mut world, "g0", 0).0, Verdict::Wait(_)));

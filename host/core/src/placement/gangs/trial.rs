@@ -1,4 +1,4 @@
-//! Whether all members of a gang that are yet to be placed find nodes, on a copy of the cluster.
+//! Tries to place all remaining members of a gang, on a copy of the cluster.
 
 use super::{Place, members::leads};
 use crate::placement::{
@@ -7,48 +7,48 @@ use crate::placement::{
 };
 use std::{collections::BTreeMap, sync::Arc};
 
-/// How many orders of the members are tried. A member that finds no node goes first in the next.
+/// The maximum number of orders that are tried. A member that finds no node goes first in the next order.
 const MAX_ORDERS: usize = 3;
 
-/// What a trial is about.
+/// The inputs of a trial.
 pub(super) struct Trial<'t> {
-    /// The cluster, where none of these members has a node.
+    /// The cluster, in which none of these members has a node.
     pub(super) base: &'t Cluster,
-    /// The members that are yet to get a node, in their order.
+    /// The members without a node, in order.
     pub(super) unbound: &'t [&'t Pod],
-    /// How many members have a node.
+    /// The number of members with a node.
     pub(super) placed: usize,
     pub(super) size: usize,
-    /// What other gangs hold of nodes.
+    /// The reservations of other gangs, by node.
     pub(super) others: &'t BTreeMap<String, Resources>,
-    /// Whether a member may go to a node, as far as the scheduler says.
+    /// Whether the scheduler permits a node for a member.
     pub(super) may: &'t dyn Fn(&Pod, &str) -> bool,
-    /// What a trial has found before it was late: members' names with their nodes. Policies aren't asked about these again.
+    /// The members' nodes that an earlier trial found before its answer was due. Policies aren't called about these again.
     pub(super) found: Option<&'t BTreeMap<String, String>>,
-    /// Whether an answer is due.
+    /// Whether the answer is due.
     pub(super) is_late: &'t dyn Fn() -> bool,
 }
 
-/// A member that finds no node.
+/// The failure to place a member.
 pub(super) struct Failure {
-    /// What is to be said of it.
+    /// The message.
     pub(super) sentence: String,
-    /// Whether it is so until the cluster changes: no node was left out because the scheduler doesn't offer it.
+    /// Whether the failure lasts until the cluster changes: no node was omitted because the scheduler doesn't offer it.
     pub(super) lasts: bool,
-    /// What was found, if the answer was due before the end.
+    /// The nodes that were found, if the answer was due before the end.
     pub(super) found: BTreeMap<String, String>,
 }
 
-/// Members that differ in their names only, as far as their own rules and needs go.
+/// Members with identical rules and requests.
 struct Group<'t> {
     /// One of them.
     model: &'t Pod,
     number: usize,
-    /// Where at least one of them fits, if other pods don't keep it away.
+    /// The nodes on which at least one of them fits, apart from rules that involve other pods.
     nodes: Vec<&'t str>,
-    /// How many of them fit at most.
+    /// The maximum number of them that fit.
     room: usize,
-    /// Why the others don't fit on other nodes.
+    /// The number of other nodes, by misfit.
     misfits: BTreeMap<Misfit, usize>,
 }
 
@@ -58,17 +58,17 @@ struct Member<'g> {
     group: &'g Group<'g>,
 }
 
-/// Where an order came to its end.
+/// The member at which an order failed.
 struct Stuck {
-    /// The position of the member.
+    /// The position of the member in the order.
     at: usize,
     placed: Vec<(String, String)>,
-    /// Why; none if the answer is due.
+    /// The reason; none if the answer is due.
     reason: Option<String>,
 }
 
 impl Trial<'_> {
-    /// The members' names with the nodes of each: as many as are missing.
+    /// The node of each placed member: as many as are missing.
     pub(super) fn run(&self, place: &mut Place<'_>) -> Result<Vec<(String, String)>, Failure> {
         let groups = self.groups();
         let placeable = self.placed + groups.iter().map(|group| group.room.min(group.number)).sum::<usize>();
@@ -92,7 +92,7 @@ impl Trial<'_> {
             let Some(member) = order.get(stuck.at).copied() else { break };
             let number = stuck.placed.len();
             let Some(reason) = stuck.reason else {
-                // Another order is worth no second answer.
+                // After one failed order, the remaining search isn't worth another question.
                 if farthest.is_some() {
                     break;
                 }
@@ -102,7 +102,7 @@ impl Trial<'_> {
             if farthest.as_ref().is_none_or(|(placed, _)| *placed < number) {
                 farthest = Some((number, self.sentence(self.placed + number, &member.pod.name, &reason)));
             }
-            // Before others like it, it would be another member that finds no node.
+            // If only identical members precede it, moving it to the front changes nothing.
             if order.iter().take(stuck.at).all(|before| std::ptr::eq(before.group, member.group)) {
                 break;
             }
@@ -142,7 +142,7 @@ impl Trial<'_> {
         group
     }
 
-    /// What is free of a node for the gang, of one resource.
+    /// The amount of one resource on a node that is free for the gang.
     fn free(&self, node: &str, state: &NodeState, resource: &str) -> i64 {
         let held = self.others.get(node).map_or(0, |held| held.get(resource));
         state.free_amount(resource).saturating_sub(held)
@@ -153,7 +153,7 @@ impl Trial<'_> {
         pod.requests.iter().find(lacks).map(|(resource, _)| Misfit::Resource(resource.to_owned()))
     }
 
-    /// How many pods like this one a node has room for, and the resource that ends first.
+    /// The number of pods like this one that fit on a node, and the scarcest resource.
     fn scarcest<'p>(&self, pod: &'p Pod, name: &str, state: &NodeState) -> Option<(i64, &'p str)> {
         let requests = pod.requests.iter().filter(|(_, amount)| *amount > 0);
         requests.map(|(resource, amount)| (self.free(name, state, resource) / amount, resource)).min()
@@ -165,7 +165,7 @@ impl Trial<'_> {
         usize::try_from(most).unwrap_or_default()
     }
 
-    /// Why a further one fits nowhere, once the nodes are full of those before it.
+    /// The misfits of one more member, once the nodes are full.
     fn misfits_when_full(&self, group: &Group<'_>) -> BTreeMap<Misfit, usize> {
         let mut misfits = group.misfits.clone();
         for (name, state) in group.nodes.iter().filter_map(|name| Some((*name, self.base.node(name)?))) {
@@ -176,9 +176,9 @@ impl Trial<'_> {
         misfits
     }
 
-    /// Places the members one after the other. Members beyond the gang's size are left out, first those that find no node.
+    /// Places the members in order. Surplus members are omitted, first those that find no node.
     fn attempt(&self, order: &[Member<'_>], place: &mut Place<'_>, barred: &mut bool) -> Result<Vec<(String, String)>, Stuck> {
-        // They may keep each other away too, once they are assumed.
+        // Assumed members may repel each other too.
         let repelling: Vec<&Pod> = self.base.pods().filter(|pod| pod.rules.repels()).collect();
         let missing = self.size.saturating_sub(self.placed);
         let mut spare = order.len().saturating_sub(missing);
@@ -209,11 +209,11 @@ impl Trial<'_> {
         Ok(placed)
     }
 
-    /// The node that a former trial has found for a member, if it still takes the member.
+    /// The node that an earlier trial found for a member, if it still fits.
     fn known_node<'s>(&'s self, trial: &Cluster, member: Member<'_>, repelling: &[&Pod]) -> Option<&'s str> {
         let Member { pod, group } = member;
         let name = self.found?.get(&pod.name)?.as_str();
-        // The nodes are in the order of their names.
+        // The nodes are sorted by name.
         group.nodes.binary_search(&name).ok()?;
         let state = trial.node(name).filter(|state| self.lacking(pod, name, state).is_none() && (self.may)(pod, name))?;
         let fit = Fit::beside(trial, pod, repelling.iter().filter_map(|other| trial.pod(&other.namespace, &other.name)));
@@ -259,12 +259,12 @@ impl Trial<'_> {
     }
 }
 
-/// Whether one of these wasn't known before.
+/// Whether one of these nodes wasn't known before.
 fn is_new(placed: &[(String, String)], found: Option<&BTreeMap<String, String>>) -> bool {
     placed.iter().any(|(name, node)| found.and_then(|found| found.get(name)) != Some(node))
 }
 
-/// Whether two members fit on the same nodes, as far as other pods have nothing to do with it.
+/// Whether two members fit on the same nodes, apart from rules that involve other pods.
 fn is_alike(a: &Pod, b: &Pod) -> bool {
     a.requests == b.requests && a.host_ports == b.host_ports && (Arc::ptr_eq(&a.rules, &b.rules) || a.rules == b.rules)
 }

@@ -1,4 +1,4 @@
-//! What is known of a gang beside its members.
+//! The stored state of a gang.
 
 use super::{
     Question,
@@ -7,34 +7,34 @@ use super::{
 use crate::placement::{Pod, Resources};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How long a gang that starts again waits until the deletion of its placed members is seen, in seconds.
+/// How long a gang that restarts waits until the deletion of its placed members is observed, in seconds.
 pub(super) const DELETION_DELAY: u64 = 10;
 
-/// What is known of a gang.
+/// The stored state of a gang.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Watched {
-    /// Whether the scheduler has asked about a member, or would: of another gang, nothing is deleted.
+    /// Whether the scheduler has asked about a member, or would: nothing of other gangs is deleted.
     pub(super) is_asked: bool,
-    /// By the names of members. What is held for a member that is gone stays held for its successor.
+    /// The reservations, by member name. That of a deleted member stays for its successor.
     pub(super) holds: BTreeMap<String, Hold>,
     pub(super) until: u64,
-    /// The version of the cluster in which all of that still fits.
+    /// The version of the cluster in which the reservations were last found to fit.
     pub(super) fits_in: Option<u64>,
     pub(super) failed: Option<Failed>,
-    /// The nodes that a trial has found for members before its answer was due.
+    /// The members' nodes that a trial found before its answer was due.
     pub(super) found: BTreeMap<String, String>,
-    /// By members and nodes that were reserved and that the scheduler didn't offer: until when they aren't tried.
+    /// Reserved nodes that the scheduler didn't offer, by member: the time until which they aren't tried again.
     pub(super) refused: BTreeMap<String, BTreeMap<String, u64>>,
-    /// The uids of members that have been part of the whole gang, or have worked: nothing of these is deleted.
+    /// The uids of members that have been part of the complete gang or of one with a Ready member: they are never deleted.
     whole: BTreeSet<String>,
     /// Those of them that don't wait for members that have ended. A leader may be Ready before the others exist.
     complete: BTreeSet<String>,
-    /// Since when it is placed in part, without ever having been whole.
+    /// Since when it has been partly placed, without ever having been complete.
     pub(super) half_since: Option<u64>,
     pub(super) dissolved_at: Option<u64>,
 }
 
-/// What is held for a member.
+/// A reservation for a member.
 #[derive(Clone, Debug)]
 pub(super) struct Hold {
     pub(super) uid: String,
@@ -42,7 +42,7 @@ pub(super) struct Hold {
     pub(super) requests: Resources,
 }
 
-/// A trial that needs no repetition while nothing has changed.
+/// A failed trial, which isn't repeated until something changes.
 #[derive(Clone, Debug)]
 pub(super) struct Failed {
     pub(super) version: u64,
@@ -51,24 +51,24 @@ pub(super) struct Failed {
 }
 
 impl Watched {
-    /// What is held for a member.
+    /// The reservation for a member.
     pub(super) fn hold(&self, pod: &Pod) -> Option<&Hold> {
         self.holds.get(&pod.name).filter(|hold| hold.uid == pod.uid)
     }
 
-    /// Whether a member that has a node was part of the whole gang, or has worked.
+    /// Whether a member with a node was part of the complete gang or of one with a Ready member.
     fn was_whole(&self, members: &Members<'_>) -> bool {
         members.bound.iter().any(|pod| self.whole.contains(&pod.uid))
     }
 
-    /// Has those that exist be all that are wanted, if the gang was whole: others have ended.
+    /// Limits the required size to the existing members, if the gang was complete: others have ended.
     pub(super) fn limit_size(&self, members: &mut Members<'_>) {
         if members.bound.iter().any(|pod| self.complete.contains(&pod.uid)) {
             members.size = members.size.min(members.number());
         }
     }
 
-    /// Notes how far the gang is.
+    /// Records the state of the gang.
     pub(super) fn observe(&mut self, members: &Members<'_>, now: u64) {
         let is_whole = members.missing() == 0;
         if is_whole || members.bound.iter().any(|pod| pod.is_ready) {
@@ -92,7 +92,7 @@ impl Watched {
         });
     }
 
-    /// Why no node is sought for a member.
+    /// Why no node is searched for a member.
     pub(super) fn obstacle(&self, members: &Members<'_>, question: Question<'_>) -> Option<String> {
         let Question { pod, now, .. } = question;
         let is_new = |at: u64| now < at.saturating_add(DELETION_DELAY);
@@ -107,13 +107,13 @@ impl Watched {
         }
     }
 
-    /// When its placed members are to be deleted if nothing changes.
+    /// The time at which its placed members must be deleted if nothing changes.
     pub(super) fn overdue_at(&self, timeout: u64) -> Option<u64> {
         self.half_since.filter(|_| self.is_asked).map(|since| since.saturating_add(timeout))
     }
 }
 
-/// Notes the members that have nodes.
+/// Records the members that have nodes.
 fn note(uids: &mut BTreeSet<String>, members: &Members<'_>) {
     for pod in &members.bound {
         if !uids.contains(&pod.uid) {

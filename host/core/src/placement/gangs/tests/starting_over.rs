@@ -1,4 +1,4 @@
-//! Gangs that stay placed in part: which of them start over.
+//! Gangs that stay partly placed, and which of them restart.
 
 use super::{super::watched::DELETION_DELAY, *};
 
@@ -10,7 +10,7 @@ fn a_gang_of_ours_that_nobody_asks_about_starts_again_too() {
     let expire =
         |world: &mut World, now: u64, is_ours: bool| world.reservations.expire(&world.cluster, now, TIMEOUT, Some(&|_| is_ours)).len();
     assert_eq!((expire(&mut world, 1000, false), expire(&mut world, 2000, false)), (0, 0), "it is another scheduler's");
-    // The time counts from when it was seen in part.
+    // The time starts when it is first seen partly placed.
     world.put_on("g0", "n1");
     assert_eq!(expire(&mut world, 1059, true), 0);
     assert_eq!(expire(&mut world, 1060, true), 1);
@@ -34,7 +34,7 @@ fn a_gang_that_stays_placed_in_part_starts_again() {
     assert!(world.expire().is_empty(), "it is returned once");
     world.cluster.remove_pod("ml", "taker-of-n1");
     assert_eq!(world.ask("g1"), waits("g waits: its placed members are being deleted, so that it can restart"));
-    // The deletion fails: the rest may be placed meanwhile, and after as long the gang is returned again.
+    // The deletion fails: until then the rest may be placed, and after the same time the gang is returned again.
     world.now += DELETION_DELAY;
     assert_eq!(world.ask("g1"), goes_to("n1"));
     world.now = 1120;
@@ -56,7 +56,7 @@ fn a_gang_that_was_whole_is_not_dissolved() {
     assert!(matches!(world.ask("g1"), Verdict::Wait(_)));
     world.now += 10 * TIMEOUT;
     assert!(world.expire().is_empty());
-    // Nobody remembers that after a restart. A member that is Ready proves it.
+    // A restart loses the record that it was complete. A Ready member proves it.
     world.reservations = Reservations::default();
     let first = world.cluster.pod("ml", "g0").unwrap().clone();
     world.cluster.put_pod(Pod { is_ready: true, ..first.clone() });
