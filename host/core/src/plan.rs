@@ -1,4 +1,4 @@
-//! What is to become of one subject: pure data, which leaves no choice to whoever carries it out.
+//! The plan for one subject: pure data, which leaves no choice to the code that carries it out.
 
 use crate::{
     condition::Condition,
@@ -22,37 +22,37 @@ use std::{collections::BTreeSet, sync::Arc, time::Duration};
 /// The full desired outcome for one subject.
 #[derive(Debug, Default)]
 pub struct Plan {
-    /// The objects that it is to have, in the order in which they are written, and no others. None: what there is stays as it is.
+    /// The planned objects, in the order in which they are written; others are deleted. None: existing objects stay unchanged.
     pub objects: Option<Vec<Object>>,
-    /// What stays as it is although it is not planned: pods that were taken over run by it.
+    /// Existing objects that stay unchanged although they aren't planned, because adopted pods need them.
     pub retained: BTreeSet<ObjectKey>,
-    /// What is told of it.
+    /// The status to report.
     pub status: Status,
-    /// What was read: a change of it asks for another plan.
+    /// The objects that were read: a change of one of them requires another plan.
     pub reads: BTreeSet<Read>,
-    /// What was decided, for those who want to know why.
+    /// The decisions, for explanations.
     pub decisions: Vec<Decided>,
-    /// The runtime that would be chosen now, whichever is kept; none where none is chosen.
+    /// The runtime that would be chosen now, even if another one is retained; none if none is chosen.
     pub next_choice: Option<String>,
-    /// How the subject stands to the rules.
+    /// The results of the rules for the subject.
     pub rule_results: RuleResults,
-    /// What is created if no object has its name, and then belongs to whoever uses it: it is neither changed nor deleted, and the subject isn't
-    /// its owner.
+    /// Objects to create if no object has their names. After that they belong to their users: they are neither changed nor deleted, and the
+    /// subject doesn't own them.
     pub creates: Vec<Object>,
-    /// Whether the subject itself is to be deleted: it asked for that, and its time is over.
+    /// Whether the subject itself must be deleted, because its time to live is over.
     pub expired: bool,
-    /// When to look again although nothing has changed.
+    /// When to recheck although nothing has changed.
     pub recheck_after: Option<Duration>,
-    /// Whose the subject is, if it isn't ours: then the rest of the plan is what we would do.
+    /// Why the subject isn't ours, if so: the rest of the plan is then what we would do.
     pub not_ours: Option<NotOurs>,
 }
 
 /// Why a subject isn't ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotOurs {
-    /// It says so itself: a sentence.
+    /// Its own spec or annotation excludes it: a message.
     LeftAlone(String),
-    /// Another controller works on it.
+    /// Another controller manages it.
     Contested(Contest),
 }
 
@@ -67,33 +67,33 @@ impl Decided {
     }
 }
 
-/// What is told of a subject that says so itself.
+/// The message for a subject whose annotation excludes it.
 pub fn left_alone(noun: &str) -> String {
     format!("The {noun} is not managed: its annotation pointsman.dev/control is \"false\".")
 }
 
-/// An object that a subject is to have.
+/// A planned object.
 #[derive(Clone, Debug)]
 pub struct Object {
-    /// What names it.
+    /// Its identity.
     pub key: ObjectKey,
-    /// Everything that we say of it but its kind and name.
+    /// All fields that we set except its apiVersion and kind, its name and its namespace.
     pub body: Value,
-    /// Whether something else owns its replicas from now on: the number that there is stays.
+    /// Whether another controller sets its replicas: the current number stays.
     pub yields_replicas: bool,
-    /// Whether it exists and its pods stay what they were created from: rules judged that when it was created.
+    /// Whether it exists with an immutable pod template, which the rules checked when it was created.
     pub keeps_template: bool,
-    /// Of the body.
+    /// The fingerprint of the body.
     pub fingerprint: u64,
 }
 
 impl Object {
-    /// Puts one together.
+    /// An object with the fingerprint of its body.
     pub fn new(key: ObjectKey, body: Value) -> Self {
         Self { key, fingerprint: fingerprint(&body), body, yields_replicas: false, keeps_template: false }
     }
 
-    /// The whole object, as it is written: it says by which plan.
+    /// The complete object as it is written, with the hash of its plan.
     pub fn written(&self) -> Value {
         let mut whole = self.manifest();
         whole["metadata"]["annotations"][PLAN_HASH] =
@@ -101,7 +101,7 @@ impl Object {
         whole
     }
 
-    /// The whole object, as it is planned.
+    /// The complete object as planned.
     pub fn manifest(&self) -> Value {
         let ObjectKey { resource, namespace, name } = &self.key;
         let mut whole = Map::new();
@@ -122,24 +122,24 @@ impl Object {
     }
 }
 
-/// What is told of a subject.
+/// The status to report for a subject.
 #[derive(Clone, Debug, Default)]
 pub struct Status {
-    /// The states, in the order in which they depend on one another. `Applied` and `Ready` are added when the plan was carried out.
+    /// The conditions, in the order of their dependencies. `Applied` and `Ready` are added after the plan is carried out.
     pub conditions: Vec<Condition>,
-    /// Everything else, as it stands in the status; null where there is nothing to tell.
+    /// The other fields of the status; null if there is no value.
     pub fields: Map<String, Value>,
-    /// The conditions that this kind may tell: one that it doesn't tell now goes.
+    /// The condition types of this kind: those that aren't reported now are removed.
     pub types: &'static [&'static str],
-    /// What Ready says once nothing is missing: a reason and a message. None: as most kinds say it.
+    /// The reason and message of Ready when all conditions are met. None: those of most kinds.
     pub ready: Option<(&'static str, &'static str)>,
-    /// The field that gets the time whenever something else of the status changes, if this kind has one.
+    /// The field that gets the time of each change of the status, if the kind has one.
     pub changed_field: Option<&'static str>,
-    /// What the subject can be ready without, because it runs by what was decided before.
+    /// The conditions that aren't required for Ready, because the subject runs by earlier decisions.
     pub undecided: UndecidedSteps,
 }
 
-/// Which conditions say nothing of what runs, where no policy decides anew about a subject that is as it asks to be.
+/// The conditions that don't apply to running objects, if no policy could decide and the spec is unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UndecidedSteps {
     /// None.
@@ -147,17 +147,17 @@ pub enum UndecidedSteps {
     None,
     /// These.
     Some(Vec<&'static str>),
-    /// All that are told: Ready stays what it was.
+    /// All conditions: Ready stays unchanged.
     All,
 }
 
-/// One decision, with what it was about.
+/// A decision with its inputs.
 #[derive(Clone, Debug)]
 pub enum Decided {
-    /// Which runtime.
+    /// A choice of a runtime.
     Selection(selection::Inputs, Arc<Decision<Selection>>),
-    /// What a pod looks like: the object that makes it, and the decision.
+    /// A pod template: the object that contains it, and the decision.
     Template(ObjectKey, templating::Inputs, Arc<Decision<Templated>>),
-    /// Which labels and annotations.
+    /// Labels and annotations.
     Metadata(Target, propagation::Inputs, Arc<Decision<Propagated>>),
 }

@@ -1,4 +1,4 @@
-//! From a snapshot to a plan: the conditions of plugins, the kind, what was taken over, the guards, and who else works on the subject.
+//! From a snapshot to a plan: match conditions, the kind, adopted objects, the guards, and contests.
 
 use crate::{
     condition::{Condition, DECIDED},
@@ -14,10 +14,10 @@ use crate::{
 use pointsman_sandbox::isolate::isolated;
 use std::time::Duration;
 
-/// After how long a plan is tried again that came upon a mistake of ours.
+/// The delay before a plan is tried again after an internal error.
 const INTERNAL_ERROR_RETRY: Duration = Duration::from_mins(1);
 
-/// What is to become of a subject of a kind. A mistake of ours ends nobody else's plan.
+/// Plans a subject of a kind. An internal error doesn't affect the plans of other subjects.
 pub fn plan(kind: &dyn Kind, snapshot: Snapshot, policies: &Policies, settings: &Settings) -> Plan {
     let consequence = snapshot.consequence();
     isolated(|| whole(kind, snapshot, policies, settings)).unwrap_or_else(|error| {
@@ -30,13 +30,13 @@ pub fn plan(kind: &dyn Kind, snapshot: Snapshot, policies: &Policies, settings: 
 fn whole(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings: &Settings) -> Plan {
     snapshot.stand_ins = kind.adopted_names(&snapshot);
     let standing = if snapshot.children.is_empty() { Standing::New } else { Standing::Running };
-    // Everything in a plan is decided under one set.
+    // All decisions of a plan use one policy set.
     let mut policies = policies.pin(standing);
     guards::evaluate_match_conditions(&snapshot, &mut policies);
     let mut plan = kind.plan(&snapshot, &policies, settings);
     adoption::keep(&snapshot, plan.objects.as_mut());
     name_schedulers(&snapshot, settings.pod_scheduler.as_deref(), &plan.decisions, plan.objects.as_deref_mut().unwrap_or_default());
-    // Nothing is made for one that is being deleted, and no rule may keep it from going.
+    // No objects are created for a subject that is being deleted, and rules must not block the deletion.
     let mut plan = if snapshot.subject.deleting { plan } else { PlanGuard::new(&snapshot, &policies).enforce(plan) };
     plan.retained = adoption::retained_objects(&snapshot);
     plan.not_ours = theirs(&snapshot);
@@ -47,7 +47,7 @@ fn whole(kind: &dyn Kind, mut snapshot: Snapshot, policies: &Policies, settings:
     plan
 }
 
-/// Why a subject isn't ours, if it isn't.
+/// Why a subject isn't ours, if so.
 pub fn theirs(snapshot: &Snapshot) -> Option<NotOurs> {
     let noun = snapshot.subject.key.resource.noun();
     match &snapshot.subject.control {
@@ -75,7 +75,7 @@ mod tests {
     use serde_json::json;
     use std::sync::Arc;
 
-    /// A kind with a mistake that one subject comes upon.
+    /// A kind with an internal error for one subject.
     #[derive(Debug)]
     struct Mistaken;
 

@@ -1,4 +1,4 @@
-//! The scheduler of pods whose templates name none: an administrator's choice for new workloads, which restarts no pod that exists.
+//! Sets the scheduler of pods whose templates name none: an administrator's choice for new workloads, which restarts no existing pods.
 
 use crate::{
     decide::templating::Inputs,
@@ -13,7 +13,7 @@ use crate::{
 use pointsman_sandbox::point::Role;
 use serde_json::Value;
 
-/// Names the scheduler in each pod template that names none. The templates of a workload that exists get it only if they change anyway.
+/// Sets the scheduler in each pod template that names none. The templates of existing workloads only get it if they change anyway.
 pub fn name_schedulers(snapshot: &Snapshot, scheduler: Option<&str>, decisions: &[Decided], objects: &mut [Object]) {
     for object in objects {
         let Some(workload) = Workload::find(object.key.resource).filter(|_| may_name(object, decisions)) else { continue };
@@ -27,7 +27,7 @@ pub fn name_schedulers(snapshot: &Snapshot, scheduler: Option<&str>, decisions: 
             keeps_pods(live, body.as_ref().unwrap_or(&object.body))
         };
         let chosen = match live {
-            // Whoever adds the annotation or edits it must not restart pods by that.
+            // Adding or editing the annotation must not restart pods.
             Some(live) => [known, None].into_iter().find(|name| keeps(live, *name)).unwrap_or(scheduler),
             None => scheduler,
         };
@@ -37,8 +37,7 @@ pub fn name_schedulers(snapshot: &Snapshot, scheduler: Option<&str>, decisions: 
     }
 }
 
-/// Names a scheduler in a template that names none. Templates that were taken over from another controller stay as they are: only ours
-/// have our label.
+/// Sets the scheduler in a template that names none. Adopted templates of another controller stay unchanged: only ours have our label.
 pub fn name_scheduler(template: &mut Value, scheduler: &str) -> bool {
     let is_ours = template.pointer("/metadata/labels").is_some_and(|labels| labels.get(SUBJECT_KIND).is_some());
     let Some(spec) = template.get_mut("spec").filter(|spec| is_ours && spec.is_object()) else { return false };
@@ -49,15 +48,15 @@ pub fn name_scheduler(template: &mut Value, scheduler: &str) -> bool {
     !is_named
 }
 
-/// Whether a scheduler may be named in the templates of an object: not for pods whose node the host chooses, nor for endpoint pickers, which
-/// are no models. Knative rejects the field unless one of its features is enabled.
+/// Whether the scheduler may be set in the templates of an object: not for pods whose node the host chooses, and not for endpoint pickers,
+/// which aren't models. Knative rejects the field unless one of its features is enabled.
 fn may_name(object: &Object, decisions: &[Decided]) -> bool {
     let is_excluded = |inputs: &Inputs| matches!(inputs.role, Role::Server | Role::Scheduler | Role::Tokenizer);
     let excluded = |decided: &Decided| matches!(decided, Decided::Template(key, inputs, _) if *key == object.key && is_excluded(inputs));
     object.key.resource != &KNATIVE_SERVICE && !object.keeps_template && !decisions.iter().any(excluded)
 }
 
-/// Whether a plan leaves the pods of a workload as they are. If somebody else has made the workload, nobody knows what its pods were made from.
+/// Whether a plan keeps the pods of a workload. If another controller created the workload, the template of its pods is unknown.
 fn keeps_pods(live: &OwnedObject, planned: &Value) -> bool {
     !live.ours() && live.observed.adopted.is_none() || live.keeps_pods(planned) || live.was_written_for_pods(planned)
 }
@@ -67,7 +66,7 @@ fn named(workload: &Workload, body: &Value, scheduler: Option<&str>) -> Option<V
     let (scheduler, mut body, mut changed) = (scheduler?, body.clone(), false);
     workload.change_templates(&mut body, |template| changed |= name_scheduler(template, scheduler));
     if changed && !workload.is_immutable() {
-        // The next plan knows by it that no policy and no user has named the scheduler.
+        // Tells the next plan that neither a policy nor a user has set the scheduler.
         body["metadata"]["annotations"][POD_SCHEDULER] = scheduler.into();
     }
     changed.then_some(body)
@@ -103,7 +102,7 @@ mod tests {
         Object::new(key(&DEPLOYMENT), json!({"metadata": {"labels": {}}, "spec": {"template": template}}))
     }
 
-    /// A Deployment as the host has written it, with what the API server fills in.
+    /// A Deployment as the host wrote it, with the API server's defaults.
     fn live(template: &Value, annotation: Option<&str>) -> Value {
         let mut pods = json!({
             "f:metadata": {"f:labels": {format!("f:{SUBJECT_KIND}"): {}}},
@@ -146,7 +145,7 @@ mod tests {
         object
     }
 
-    /// The scheduler that the template of a Deployment names, and the annotation.
+    /// The scheduler in a Deployment's template, and the annotation.
     fn outcome(live: Option<&Value>, scheduler: Option<&str>, template: &Value) -> (Option<String>, Option<String>) {
         let Object { body, .. } = planned(live, scheduler, deployment(template), &[]);
         let text = |value: &Value| value.as_str().map(str::to_owned);
@@ -177,14 +176,14 @@ mod tests {
         assert_eq!(outcome(Some(&with), Some("other"), &changed), both("other"));
         assert_eq!(outcome(Some(&with), None, &changed), (None, None));
         assert_eq!(outcome(Some(&with), Some("pointsman"), &template("a", Some("volcano"))), (Some("volcano".to_owned()), None));
-        // Its user has removed it from the service.
+        // The user has removed it from the service.
         let volcano = live(&template("a", Some("volcano")), None);
         assert_eq!(outcome(Some(&volcano), Some("pointsman"), &plain), both("pointsman"));
         assert_eq!(outcome(Some(&volcano), None, &plain), (None, None));
-        // Somebody has edited the annotation, or removed it.
+        // A user has edited or removed the annotation.
         assert_eq!(outcome(Some(&live(&plain, Some("edited"))), Some("pointsman"), &plain), (None, None));
         assert_eq!(outcome(Some(&live(&marked, None)), Some("pointsman"), &plain), both("pointsman"));
-        // Nobody knows what it was made from.
+        // The written template is unknown.
         let mut others = without;
         others["metadata"]["managedFields"] = json!([]);
         assert_eq!(outcome(Some(&others), Some("pointsman"), &changed), (None, None));

@@ -1,18 +1,18 @@
-//! Whether a template is one of pods, field by field, as the API server reads it. Everything that is made of a template relies on that: what policies
-//! make of a user's words may be anything else.
+//! Checks that a value is a pod template, field by field, as the API server parses it. All later steps rely on that, because policies may
+//! combine users' values into anything.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// What isn't as the API server takes it, and where; none where all is well. Fields that nobody knows are for the API server to judge.
+/// The first invalid field, with the error; none if all are valid. Unknown fields are left to the API server.
 pub fn flaw(template: &Value) -> Option<String> {
     let template = if has_number(template, false) { Cow::Owned(as_texts(template, false)) } else { Cow::Borrowed(template) };
     let error = serde_path_to_error::deserialize::<_, PodTemplateSpec>(&*template).err()?;
     Some(format!("{}: {}", error.path(), error.inner()))
 }
 
-/// Whether what is under a field is quantities, which may be numbers for the API server and not for the type.
+/// Whether the values of a field are quantities, for which the API server accepts numbers but the Rust type doesn't.
 fn is_quantity(field: &str) -> bool {
     matches!(field, "limits" | "requests" | "overhead" | "sizeLimit" | "divisor")
 }

@@ -1,4 +1,4 @@
-//! What a plan does to the pods that run, and how those fare: pure.
+//! The effect of a plan on running pods, and the health of these pods: pure.
 
 use crate::{
     allocation::{Entry, Phase},
@@ -8,23 +8,24 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// What is to be known of a subject's pods.
+/// The state of a subject's pods, and the effect of the plan on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodImpact {
-    /// Whether the plan makes other pods of those that run.
+    /// Whether the plan replaces running pods.
     pub restarts: bool,
     /// Whether pods are being replaced.
     pub rolling: bool,
-    /// Whether some of them take requests.
+    /// Whether some of them are available.
     pub serves: bool,
-    /// Which of them fails, and how.
+    /// The first failing pod, with the failure.
     pub broken: Option<String>,
-    /// Which of its objects says that its rollout is stuck.
+    /// The first object that reports a stuck rollout.
     pub late: Option<String>,
 }
 
 impl PodImpact {
-    /// As the snapshot and its plan say. What was written and came out otherwise is as it will stay: `was_mutated_by_server` knows.
+    /// Determines it from the snapshot and its plan. `insisted` reports objects that the API server changed after our last write: writing
+    /// them again changes nothing.
     pub fn assess(snapshot: &Snapshot, plan: &Plan, insisted: impl Fn(&Object, &OwnedObject) -> bool) -> Self {
         let workloads = || snapshot.children.iter().filter(|child| makes_pods(child));
         let reports = |child: &&Arc<OwnedObject>| Workload::find(child.key.resource).is_some_and(|workload| workload.reports_stuck);
@@ -47,19 +48,19 @@ impl PodImpact {
     }
 }
 
-/// What an allocation makes of the pods of a subject, where that is no restart: it waits for no turn, and one that sleeps has failed at nothing.
+/// The effect of an allocation on a subject's pods, if it isn't a restart: such a change isn't queued, and a sleeping model has not failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AllocatedPods {
-    /// They go, or have gone.
+    /// They are stopping or gone.
     Gone,
-    /// There are none yet.
+    /// They don't exist yet.
     Starting,
-    /// They stay as they are, until they go or something else can be planned.
+    /// They stay unchanged, until they stop or a different plan is possible.
     Unchanged,
 }
 
 impl AllocatedPods {
-    /// None where a plan may restart pods that stay.
+    /// None if the plan may restart pods that stay.
     pub fn find(snapshot: &Snapshot, plan: &Plan) -> Option<Self> {
         let Entry::Placed { held, .. } = snapshot.allocated.as_deref()? else { return Some(Self::Gone) };
         let has_pods = || snapshot.children.iter().any(|child| makes_pods(child) && child.observed.replicas != Some(0));
@@ -72,7 +73,7 @@ impl AllocatedPods {
     }
 }
 
-/// Whether a plan makes other pods of those that run.
+/// Whether a plan replaces running pods.
 pub fn restarts(snapshot: &Snapshot, objects: &[Object], plan: &Plan, insisted: impl Fn(&Object, &OwnedObject) -> bool) -> bool {
     snapshot.children.iter().filter(|child| makes_pods(child)).any(|child| match objects.iter().find(|object| object.key == child.key) {
         Some(object) => !child.keeps_pods(&object.body) && !insisted(object, child),
@@ -80,7 +81,7 @@ pub fn restarts(snapshot: &Snapshot, objects: &[Object], plan: &Plan, insisted: 
     })
 }
 
-/// Whether it makes pods that a plan could replace: those of a Job stay what they are.
+/// Whether an object has pods that a plan could replace: a Job's pods can't be replaced.
 fn makes_pods(child: &OwnedObject) -> bool {
     child.ours() && !child.deleting && Workload::find(child.key.resource).is_some_and(|workload| !workload.is_immutable())
 }
@@ -88,7 +89,7 @@ fn makes_pods(child: &OwnedObject) -> bool {
 fn rolls(child: &OwnedObject) -> bool {
     let observed = &child.observed;
     let wanted = observed.replicas.unwrap_or(1);
-    // Of a scheduler with several replicas one leads and the others are never available.
+    // Of several scheduler replicas, only the leader is ever available.
     let keeps_old_pods = Workload::find(child.key.resource).is_some_and(|workload| workload.keeps_old_pods);
     let enough = if keeps_old_pods { wanted.min(1) } else { wanted };
     !observed.current_generation() || observed.updated < wanted || observed.available < enough || observed.current > wanted
@@ -106,7 +107,7 @@ mod tests {
     };
     use serde_json::json;
 
-    /// A model whose Deployment, if there is one, wants so many pods.
+    /// A model whose Deployment, if any, has this number of replicas.
     fn snapshot(entry: Option<Entry>, replicas: Option<i64>) -> Snapshot {
         let key = ObjectKey { resource: &INFERENCE_MODEL, namespace: "ml".to_owned(), name: "llama".to_owned() };
         let mut world = World::default();
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(found(Some(Phase::Draining(SleepReason::Idle)), Some(1)), Some(AllocatedPods::Unchanged));
         assert_eq!(found(Some(Phase::Stopping), Some(1)), Some(AllocatedPods::Gone), "also if it is being deleted");
         assert_eq!(found(None, Some(0)), Some(AllocatedPods::Gone));
-        // What it needs isn't reserved yet, or nobody decides: it isn't Ready then, which no restart has to do with.
+        // Its needs aren't reserved yet, or there is no decision: it isn't Ready, but not because of a restart.
         let placed = Entry::Placed { held: Held::default(), unseen: false, starts_after: Vec::new() };
         assert_eq!(AllocatedPods::find(&snapshot(Some(placed), Some(1)), &Plan::default()), Some(AllocatedPods::Unchanged));
         assert_eq!(AllocatedPods::find(&snapshot(None, Some(1)), &Plan::default()), None, "it doesn't compete");

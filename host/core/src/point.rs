@@ -1,4 +1,4 @@
-//! The policy points, as PolicyPlugins and as plugins name them.
+//! The policy points, with the names that PolicyPlugins and plugins use.
 
 use pointsman_crds::policy::plugin::PolicyPoint;
 use pointsman_sandbox::point::describe::{Description, Point};
@@ -7,7 +7,7 @@ use pointsman_sandbox::point::describe::{Description, Point};
 pub const POINTS: [PolicyPoint; 4] =
     [PolicyPoint::RuntimeSelection, PolicyPoint::PodTemplating, PolicyPoint::MetadataPropagation, PolicyPoint::SchedulingScoring];
 
-/// The name of a policy point, which is its interface's name too.
+/// The name of a policy point, which is also the name of its interface.
 pub const fn name(point: PolicyPoint) -> &'static str {
     match point {
         PolicyPoint::RuntimeSelection => Point::RuntimeSelection.name(),
@@ -17,7 +17,7 @@ pub const fn name(point: PolicyPoint) -> &'static str {
     }
 }
 
-/// A policy point as a PolicyPlugin names it.
+/// The policy point of a PolicyPlugin that corresponds to a plugin's.
 pub const fn policy_point(point: Point) -> PolicyPoint {
     match point {
         Point::RuntimeSelection => PolicyPoint::RuntimeSelection,
@@ -27,7 +27,7 @@ pub const fn policy_point(point: Point) -> PolicyPoint {
     }
 }
 
-/// The policy points that a plugin describes itself as answering.
+/// The policy points that a plugin implements, by its own description.
 pub fn answered(description: &Description) -> Vec<PolicyPoint> {
     description.points.iter().map(|point| policy_point(*point)).collect()
 }

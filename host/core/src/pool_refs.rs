@@ -1,4 +1,4 @@
-//! The status of InferenceObjectives and InferenceModelRewrites: whether the pool exists that they refer to.
+//! The status of InferenceObjectives and InferenceModelRewrites: whether the referenced pool exists.
 
 use crate::{
     condition::{Condition, READY, condition_json},
@@ -9,26 +9,26 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Whether pickers of the pool read it.
+/// Whether pickers of the pool use the object.
 const ACCEPTED: &str = "Accepted";
 
 /// The field manager of these statuses.
 pub const STATUS_MANAGER: &str = "pointsman/pool-reference-status";
 
-/// How many conditions there may be.
+/// The maximum number of conditions.
 const MAX_CONDITIONS: usize = 8;
 
 /// An InferenceObjective or an InferenceModelRewrite.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolUser {
-    /// It, as it stands in the cluster.
+    /// Its state in the cluster.
     pub live: LiveObject,
     pool: PoolRef,
-    /// What is wrong with its rules.
+    /// Why its rules are invalid, if they are.
     invalid_rules: Option<String>,
 }
 
-/// The pool that it refers to.
+/// The reference to a pool.
 #[derive(Clone, Debug, PartialEq)]
 struct PoolRef {
     group: String,
@@ -36,11 +36,11 @@ struct PoolRef {
     name: String,
 }
 
-/// The namespaces that have a pool of this group and name.
+/// The namespaces that contain a pool with this group and name.
 pub type Pools = BTreeMap<(&'static str, String), BTreeSet<String>>;
 
 impl PoolUser {
-    /// Reads it.
+    /// Parses the object.
     pub fn from_object(object: &Value) -> Self {
         let pool = &object["spec"]["poolRef"];
         let text = |field: &str, default: &str| pool[field].as_str().unwrap_or(default).to_owned();
@@ -51,13 +51,13 @@ impl PoolUser {
         }
     }
 
-    /// The group and the name of the pool, if they can be those of one.
+    /// The group and name of the pool, if the reference is valid.
     pub fn pool(&self) -> Option<(&'static str, &str)> {
         let group = [INFERENCE_POOL.group, X_INFERENCE_POOL.group].into_iter().find(|group| *group == self.pool.group)?;
         (self.pool.kind == INFERENCE_POOL.kind).then_some((group, &self.pool.name))
     }
 
-    /// Whether its pool exists and its rules are valid, and if not, what to do.
+    /// Whether its pool exists and its rules are valid; if not, how to fix it.
     fn accepted(&self, namespace: &str, pools: &Pools, is_served: impl Fn(&str) -> bool, is_superseded: bool) -> Condition {
         let PoolRef { group, kind, name } = &self.pool;
         if name.is_empty() {
@@ -96,7 +96,7 @@ impl PoolUser {
         if let Some(why) = &self.invalid_rules {
             return Condition::no(ACCEPTED, "InvalidRules", why.clone());
         }
-        // Nobody has to change such an object, but who edits it should know.
+        // Such an object is valid, but a user who edits it should know.
         let superseded = if is_superseded {
             " The cluster serves the group llm-d.ai, and pickers that read it ignore this object: create it in that group."
         } else {
@@ -105,8 +105,8 @@ impl PoolUser {
         Condition::satisfied(ACCEPTED, ACCEPTED, format!("The {kind} {name} exists.{superseded}"))
     }
 
-    /// The conditions to write, if they aren't there already. They replace the CRD's default, which says that no controller has reconciled
-    /// the object. `is_superseded` says whether the cluster serves the same kind in a group that pickers prefer.
+    /// The conditions to write, if they differ from the current ones. They replace the CRD's default, which states that no controller has
+    /// reconciled the object. `is_superseded`: the cluster serves the same kind in a group that pickers prefer.
     pub fn status_to_write(
         &self,
         namespace: &str,
@@ -121,7 +121,7 @@ impl PoolUser {
         let known = self.live.status["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
         let accepted = self.accepted(namespace, pools, is_served, is_superseded);
         let ready = Condition { type_: READY, ..accepted.clone() };
-        // Conditions of others keep their places.
+        // Conditions of others keep their positions.
         let mut room = MAX_CONDITIONS.saturating_sub(known.len());
         let mut conditions = Vec::new();
         for condition in [accepted, ready] {
@@ -137,7 +137,7 @@ impl PoolUser {
     }
 }
 
-/// What is wrong with the rules of an InferenceModelRewrite, which its schema can't say.
+/// Why the rules of an InferenceModelRewrite are invalid, for constraints that its schema can't express.
 fn invalid_rules(rules: &Value) -> Option<String> {
     rules.as_array().into_iter().flatten().enumerate().find_map(|(at, rule)| {
         let targets = rule["targets"].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
-/// One whole unit, such as a byte.
+/// One unit, such as a byte.
 pub const WHOLE: i128 = 1_000_000_000;
 
-/// A thousandth of a unit, such as of a processor.
+/// A thousandth of a unit, for example of a processor.
 pub const MILLI: i128 = 1_000_000;
 
-/// A quantity in whole parts of a unit, rounded up. One that no machine has is as large as it gets.
+/// A quantity in whole parts of a unit, rounded up. Values that are too large saturate.
 pub fn rounded_up(text: &str, unit: i128) -> Option<i64> {
     let parsed = parse_text(text)?;
     Some(i64::try_from(parsed.div_euclid(unit) + i128::from(parsed.rem_euclid(unit) > 0)).unwrap_or(i64::MAX))
 }
 
-/// A quantity, in thousandths of thousandths of millionths: the finest that Kubernetes keeps, so that equal ones are equal.
+/// A quantity in billionths, the finest unit of Kubernetes, so that equal quantities compare as equal.
 pub fn parse(value: &Value) -> Option<i128> {
     match value {
         Value::String(text) => parse_text(text),
@@ -23,7 +23,7 @@ pub fn parse(value: &Value) -> Option<i128> {
     }
 }
 
-/// A quantity as it is written.
+/// A quantity in text form.
 pub fn parse_text(text: &str) -> Option<i128> {
     let (negative, unsigned) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
@@ -35,7 +35,7 @@ pub fn parse_text(text: &str) -> Option<i128> {
     if whole.is_empty() && fraction.is_empty() {
         return None;
     }
-    // Times a power of ten and of two.
+    // Multiplied by a power of ten and of two.
     let (tens, twos): (i32, u32) = match suffix {
         "n" => (-9, 0),
         "u" => (-6, 0),
@@ -59,7 +59,7 @@ pub fn parse_text(text: &str) -> Option<i128> {
     let tens = tens - i32::try_from(fraction.len()).ok()?;
     let scaled = digits.checked_mul(WHOLE)?.checked_mul(1_i128.checked_shl(twos)?)?;
     let power = 10_i128.checked_pow(tens.unsigned_abs())?;
-    // What is finer than a billionth is rounded up, as Kubernetes does.
+    // Fractions of a billionth are rounded up, as in Kubernetes.
     let value = if tens >= 0 { scaled.checked_mul(power)? } else { scaled / power + i128::from(scaled % power != 0) };
     Some(if negative { -value } else { value })
 }

@@ -1,10 +1,10 @@
-//! The subject of a question as policies see it.
+//! The subject of a question for policies.
 
 use crate::{objects::strings, world::Snapshot};
 use pointsman_sandbox::point::{Entry, Subject};
 use std::collections::BTreeMap;
 
-/// A subject as policies see it.
+/// The subject for policies, with these labels and annotations.
 pub(crate) fn subject_with(snapshot: &Snapshot, labels: &BTreeMap<String, String>, annotations: &BTreeMap<String, String>) -> Subject {
     let key = &snapshot.subject.key;
     Subject {
@@ -19,14 +19,14 @@ pub(crate) fn subject_with(snapshot: &Snapshot, labels: &BTreeMap<String, String
     }
 }
 
-/// A subject as policies see it, for whoever wants to know which of them are asked about it.
+/// The subject for policies, to determine which plugins apply to it.
 pub fn subject(snapshot: &Snapshot) -> Subject {
     let content = snapshot.subject.content();
     let map = |name: &str| strings(&content["metadata"][name]);
     subject_with(snapshot, &map("labels"), &map("annotations"))
 }
 
-/// The entries of a map, as policies see them.
+/// The entries of a map, in the form for policies.
 pub fn entries(map: &BTreeMap<String, String>) -> Vec<Entry> {
     map.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect()
 }

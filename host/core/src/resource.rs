@@ -1,4 +1,4 @@
-//! The kinds of object that we read and write, by name.
+//! The kinds of objects that we read and write, by name.
 
 use kube::core::ApiResource;
 
@@ -11,21 +11,21 @@ pub struct Resource {
     pub version: &'static str,
     /// Its kind.
     pub kind: &'static str,
-    /// Its name in URLs.
+    /// Its plural name in URLs.
     pub plural: &'static str,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// What brings it into a cluster that lacks it; none for Kubernetes' own.
+    /// The project that installs it in a cluster; none for Kubernetes' own kinds.
     pub neighbour: Option<&'static str>,
 }
 
 impl Resource {
-    /// As an object says it.
+    /// The `apiVersion` of its objects.
     pub fn api_version(&self) -> String {
         if self.group.is_empty() { self.version.to_owned() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// As kube asks for it.
+    /// The resource for kube.
     pub fn api_resource(&self) -> ApiResource {
         ApiResource {
             group: self.group.to_owned(),
@@ -36,24 +36,24 @@ impl Resource {
         }
     }
 
-    /// As people call it. Two kinds are called Service.
+    /// The displayed name. Two kinds are named Service.
     pub fn display_name(&self) -> &'static str {
         if *self == KNATIVE_SERVICE { "Knative Service" } else { self.kind }
     }
 
-    /// As people know a CustomResourceDefinition, and as kubectl takes any kind.
+    /// The name of its CustomResourceDefinition, which kubectl accepts for any kind.
     pub fn crd_name(&self) -> String {
         if self.group.is_empty() { self.plural.to_owned() } else { format!("{}.{}", self.plural, self.group) }
     }
 }
 
-/// What brings our kinds into a cluster.
+/// How our kinds are installed in a cluster.
 const OURS: Option<&str> = Some("`pointsman crds install`");
 
 macro_rules! resources {
     ($(#[$doc:meta])* $list:ident; $($name:ident: $group:literal $version:literal $kind:literal $plural:literal $namespaced:literal $neighbour:expr;)*) => {
         $(
-            #[allow(missing_docs)] // Their names say what they are.
+            #[allow(missing_docs)] // The names are self-explanatory.
             pub static $name: Resource = Resource {
                 group: $group, version: $version, kind: $kind, plural: $plural, namespaced: $namespaced, neighbour: $neighbour,
             };
@@ -64,11 +64,11 @@ macro_rules! resources {
     };
 }
 
-/// The kinds of which there may be some that we made, and others that a subject only names.
+/// The kinds of which some objects may be ours, and others only named by a subject.
 pub static REFERENCED_KINDS: [&Resource; 3] = [&GATEWAY, &HTTP_ROUTE, &INFERENCE_POOL];
 
 resources! {
-    /// Those that plans read or make, beside the subjects themselves.
+    /// The kinds that plans read or write, in addition to the subjects.
     OF_PLANS;
     NAMESPACE: "" "v1" "Namespace" "namespaces" false None;
     POD: "" "v1" "Pod" "pods" true None;
@@ -101,7 +101,7 @@ resources! {
 }
 
 resources! {
-    /// Those that people write and that we serve. Which of them are subjects is for `subject_kind` to say.
+    /// The kinds that users write and we serve. `subject_kind` determines which of them are subjects.
     SERVED;
     INFERENCE_SERVICE: "ome.io" "v1beta1" "InferenceService" "inferenceservices" true OURS;
     BENCHMARK_JOB: "ome.io" "v1beta1" "BenchmarkJob" "benchmarkjobs" true OURS;
@@ -114,14 +114,14 @@ resources! {
 }
 
 resources! {
-    /// What endpoint pickers read beside these.
+    /// The other kinds that endpoint pickers read.
     PICKER_KINDS;
     X_INFERENCE_POOL: "inference.networking.x-k8s.io" "v1alpha2" "InferencePool" "inferencepools" true Some("the Gateway API Inference Extension");
     INFERENCE_MODEL_REWRITE: "inference.networking.x-k8s.io" "v1alpha2" "InferenceModelRewrite" "inferencemodelrewrites" true Some("the Gateway API Inference Extension");
     LLM_D_INFERENCE_MODEL_REWRITE: "llm-d.ai" "v1alpha2" "InferenceModelRewrite" "inferencemodelrewrites" true Some("llm-d");
 }
 
-/// What refers to a pool whose endpoint picker schedules by it.
+/// The kinds that refer to a pool whose endpoint picker uses them.
 pub static POOL_USERS: [&Resource; 4] =
     [&INFERENCE_OBJECTIVE, &LLM_D_INFERENCE_OBJECTIVE, &INFERENCE_MODEL_REWRITE, &LLM_D_INFERENCE_MODEL_REWRITE];
 

@@ -1,4 +1,4 @@
-//! What is written about a runtime: the services that use it, and the models that it can serve.
+//! The status of a runtime: the services that use it, and the models that it can serve.
 
 use crate::{
     decide::selection::Judged,
@@ -19,21 +19,21 @@ use std::{
 /// The field manager of runtimes' statuses.
 pub const STATUS_MANAGER: &str = "pointsman/runtime-status";
 
-/// How many services and models a status names. What more there are is in its counts.
+/// The maximum numbers of services and of models that a status lists. Its counts include all.
 const MAX_NAMES: usize = 20;
 
-/// What a runtime's status says: names, in order, of which it has the first.
+/// The contents of a runtime's status, sorted; it lists the first names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuntimeSummary {
     /// The services that use it, as NAMESPACE/NAME.
     pub services: BTreeSet<String>,
-    /// The models that it can serve, as NAME, or NAMESPACE/NAME. None while policies don't say.
+    /// The models that it can serve, as NAME or NAMESPACE/NAME. None if the policies haven't decided.
     pub models: Option<BTreeSet<String>>,
 }
 
 impl RuntimeSummary {
-    /// The runtime's status with this, if it isn't so already. A runtime of the whole cluster is read by everybody, so it names nothing of a
-    /// namespace.
+    /// The runtime's status with these contents, if it differs from the current one. Every user can read a cluster-scoped runtime, so its
+    /// status names nothing in a namespace.
     pub fn status_to_write(&self, key: &ObjectKey, live: &LiveObject) -> Option<Value> {
         if live.is_deleting {
             return None;
@@ -53,13 +53,13 @@ impl RuntimeSummary {
         (status != live.status).then_some(status)
     }
 
-    /// Whether a status, as the API server has stored it, has a place for this.
+    /// Whether a status that the API server has stored has these fields.
     pub fn is_stored(status: &Value) -> bool {
         status.get("serviceCount").is_some()
     }
 }
 
-/// All runtimes, each with its view.
+/// All runtimes.
 pub fn runtimes(around: &Surroundings) -> impl Iterator<Item = (ObjectKey, &Arc<RuntimeView>)> {
     around.runtimes.all.all().map(|(name, runtime)| {
         let namespace = runtime.candidate.namespace.clone();
@@ -71,8 +71,8 @@ pub fn runtimes(around: &Surroundings) -> impl Iterator<Item = (ObjectKey, &Arc<
 /// The models that each runtime can serve, by its namespace and name.
 pub type ServedModels = BTreeMap<(String, String), BTreeSet<String>>;
 
-/// The models that each runtime can serve, as policies judge runtimes that a service names. `judge` puts the question for a namespace; of a model
-/// about which it has no answer, what was known before is kept.
+/// The models that each runtime can serve, as the policies judge runtimes that a service names. `judge` asks the policies for a namespace;
+/// for a model without an answer, the previous result is retained.
 pub fn served_models(
     around: &Surroundings,
     before: &ServedModels,
@@ -105,7 +105,7 @@ pub fn served_models(
     served
 }
 
-/// The models that the runtimes' statuses name.
+/// The models in the runtimes' statuses.
 pub fn written_models(around: &Surroundings) -> ServedModels {
     let names = |runtime: &RuntimeView| {
         let models = runtime.live.status["models"].as_array().into_iter().flatten();
@@ -114,7 +114,7 @@ pub fn written_models(around: &Surroundings) -> ServedModels {
     runtimes(around).map(|(key, runtime)| ((key.namespace, key.name), names(runtime))).collect()
 }
 
-/// The patch that makes a status the other, of this object in this version alone.
+/// The patch from one status to another, for exactly this object in this version.
 pub fn status_patch(uid: &str, resource_version: &str, before: &Value, after: &Value) -> Value {
     let difference = crate::status::difference(before, after);
     json!({"metadata": {"uid": uid, "resourceVersion": resource_version}, "status": difference})
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!((&status["serviceCount"], &status["modelCount"], &status["conditions"]), (&json!(25), &json!(2), &json!([])));
         let written = LiveObject { status: status.clone(), ..live.clone() };
         assert_eq!(summary.status_to_write(&key, &written), None);
-        // What policies don't say at the moment stays.
+        // If the policies have no answer, the models stay unchanged.
         let unknown = RuntimeSummary { models: None, ..summary.clone() };
         assert_eq!(unknown.status_to_write(&key, &written), None);
         let fewer = RuntimeSummary { services: names(0), ..summary.clone() };
@@ -152,7 +152,7 @@ mod tests {
         let patch = status_patch("u", "7", &status, &fewer);
         assert_eq!(patch, json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"services": [], "serviceCount": 0}}));
         assert_eq!(summary.status_to_write(&key, &LiveObject { is_deleting: true, ..live }), None);
-        // What everybody reads counts all, and names nothing of a namespace.
+        // A status that every user can read counts everything, but names nothing in a namespace.
         let key = ObjectKey { resource: &CLUSTER_SERVING_RUNTIME, namespace: String::new(), name: "all".to_owned() };
         let models = ["llama", "prod/own"].map(str::to_owned).into();
         let public = RuntimeSummary { models: Some(models), ..summary }.status_to_write(&key, &LiveObject::default()).unwrap();
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(models("", "all").unwrap(), ["a/m", "b/m", "m"]);
         assert_eq!(models("a", "own").unwrap(), ["a/m", "m"]);
         assert_eq!(models("", "none"), None);
-        // What policies can't answer now is as it was, and for as long as they never could it is unknown.
+        // Without an answer, the previous result is retained; without a previous result, it is unknown.
         assert_eq!(served_models(&around, &served, |_, _, _| None), served);
         assert!(served_models(&around, &ServedModels::new(), |_, _, _| None).is_empty());
         let status = json!({"models": ["m", "b/gone"]});

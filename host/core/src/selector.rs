@@ -1,16 +1,16 @@
-//! Which subjects a plugin is asked about.
+//! Selects the subjects that a plugin applies to.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use pointsman_crds::policy::selection::{KindReference, Selection};
 use pointsman_sandbox::point::{Entry, Subject};
 
-/// The label that tells each namespace's name. The API server sets it on all of them, whatever their manifests say.
+/// The label with each namespace's name. The API server sets it on every namespace, regardless of its manifest.
 pub const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// Whether every part of the selection that is given fits the subject.
+/// Whether the subject meets all parts of the selection.
 pub fn fits(selection: &Selection, subject: &Subject) -> bool {
     let kind = is_of(&selection.kinds, &subject.group, &subject.kind);
-    // What has no namespace isn't in one that could be selected.
+    // A cluster-scoped object has no namespace that could be selected.
     let namespace = selection
         .namespace_selector
         .as_ref()
@@ -19,7 +19,7 @@ pub fn fits(selection: &Selection, subject: &Subject) -> bool {
     kind && namespace && object
 }
 
-/// Whether a kind is among these, or any is meant.
+/// Whether a kind is in the list, or the list is empty.
 pub fn is_of(kinds: &[KindReference], group: &str, kind: &str) -> bool {
     kinds.is_empty() || kinds.iter().any(|meant| meant.group == group && (meant.kind == "*" || meant.kind == kind))
 }
@@ -28,7 +28,7 @@ fn label<'l>(labels: &'l [Entry]) -> impl Fn(&str) -> Option<&'l str> {
     |key| labels.iter().find(|label| label.key == key).map(|label| label.value.as_str())
 }
 
-/// Whether a selector takes something with such labels, as Kubernetes defines it.
+/// Whether a selector matches labels, with the semantics of Kubernetes.
 pub fn selects<'l>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'l str>) -> bool {
     let equal = selector.match_labels.iter().flatten().all(|(key, wanted)| value(key) == Some(wanted));
     equal
@@ -40,13 +40,13 @@ pub fn selects<'l>(selector: &LabelSelector, value: impl Fn(&str) -> Option<&'l 
                 "NotIn" => !listed(),
                 "Exists" => value.is_some(),
                 "DoesNotExist" => value.is_none(),
-                // `flaw` has refused the others.
+                // `flaw` rejects other operators.
                 _ => false,
             }
         })
 }
 
-/// What is wrong with a selection that the CRD's schema lets pass: the field, and a message.
+/// Why a selection is invalid although the CRD's schema accepts it: the field, and a message.
 pub fn flaw(selection: &Selection) -> Option<(String, String)> {
     let selectors = [("namespaceSelector", &selection.namespace_selector), ("objectSelector", &selection.object_selector)];
     for (name, selector) in selectors {

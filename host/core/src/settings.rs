@@ -1,17 +1,17 @@
-//! What an administrator has set, for all subjects.
+//! The administrator's settings for all subjects.
 
 use std::str::FromStr;
 
-/// The namespace of the host, unless a flag names another.
+/// The default namespace of the host.
 pub const HOST_NAMESPACE: &str = "pointsman-system";
 
-/// The image with genai-bench, unless an administrator or a `BenchmarkJob` names another.
+/// The default image with genai-bench.
 pub const BENCHMARK_IMAGE: &str = "ghcr.io/moirai-internal/genai-bench:0.0.5";
 
-/// The image with this project's endpoint picker where no cluster tells it: the name that this project's own manifests have for it.
+/// The image with this project's endpoint picker if no cluster determines it: the name in this project's own manifests.
 pub const PICKER_IMAGE: &str = "pointsman";
 
-/// Which endpoint picker schedules the requests of an `LLMInferenceService`.
+/// The endpoint picker that schedules the requests of an `LLMInferenceService`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Scheduler {
     /// This project's.
@@ -30,7 +30,7 @@ impl FromStr for Scheduler {
 }
 
 impl Scheduler {
-    /// What it is called.
+    /// Its name in settings.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Pointsman => "pointsman",
@@ -39,41 +39,41 @@ impl Scheduler {
     }
 }
 
-/// What an administrator has set, for all subjects.
+/// The administrator's settings for all subjects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The Gateway that services are reached through.
+    /// The Gateway of services.
     pub gateway: Option<Gateway>,
     /// The cluster's own domain.
     pub cluster_domain: String,
-    /// The namespace of the `LLMInferenceServiceConfigs` for all.
+    /// The namespace of the shared `LLMInferenceServiceConfigs`.
     pub config_namespace: String,
-    /// The URL of the Prometheus that KEDA asks what the workload variant autoscaler wants.
+    /// The URL of the Prometheus that KEDA queries for the recommendations of the workload variant autoscaler.
     pub prometheus: Option<String>,
-    /// The registry that images come from which presets and policies name, rather than users.
+    /// The mirror registry for images that presets and policies name, as opposed to users.
     pub image_mirror: Option<String>,
-    /// The image that measures services.
+    /// The image for benchmarks.
     pub benchmark_image: String,
-    /// The scheduler of `LLMInferenceServices` that have none yet.
+    /// The scheduler of `LLMInferenceServices` that don't have one yet.
     pub scheduler: Scheduler,
-    /// Whether those get it that have another one.
+    /// Whether it replaces other schedulers.
     pub replace_schedulers: bool,
-    /// The image with this project's endpoint picker, if it is known.
+    /// The image with this project's endpoint picker, if known.
     pub picker_image: Option<String>,
-    /// The scheduler of pods whose templates name none, if Kubernetes' default isn't to place them.
+    /// The scheduler of pods whose templates name none, unless it is Kubernetes' default.
     pub pod_scheduler: Option<String>,
     /// The version of this host.
     pub version: String,
 }
 
-/// A Gateway, and the names below which services are reached there.
+/// A Gateway, and the domain of services there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gateway {
     /// Its namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The domain: a service is NAME.NAMESPACE.DOMAIN.
+    /// The domain: a service has the host name NAME.NAMESPACE.DOMAIN.
     pub domain: String,
 }
 

@@ -1,4 +1,4 @@
-//! From what a plan tells to the status that is written, and the events that go with a change of it.
+//! Converts a plan's status into the status to write, and the events for its changes.
 
 use crate::{
     condition::{CONTESTED, Condition, READY, UPDATE_STUCK, condition_json, status_text},
@@ -7,39 +7,39 @@ use crate::{
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// What came of carrying out a plan.
+/// The result of carrying out a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Applied {
-    /// Everything is as planned.
+    /// All objects are as planned.
     Done,
-    /// Nothing was to be done: what there is stays as it is.
+    /// Nothing was planned: existing objects stay unchanged.
     Held,
-    /// Everything is as planned, and its pods restart in the subject's turn.
+    /// All objects are as planned, and the pods are restarting.
     InTurn,
-    /// What there is stays as it is until it is the subject's turn: a sentence.
+    /// Existing objects stay unchanged until the queued subject may restart its pods: a message.
     Waits(String),
-    /// Nothing is to be done, for the subject is somebody else's: a sentence.
+    /// Nothing is written, because the subject isn't ours: a message.
     LeftAlone(String),
-    /// Something could not be written: a word and a sentence.
+    /// Something could not be written: a reason and a message.
     Failed(String, String),
 }
 
-/// The field of OME's with the time of the last change of a status.
+/// OME's field with the time of a status's last change.
 pub const LAST_RECONCILE_TIME: &str = "lastReconcileTime";
 
-/// Whether what is planned is what the cluster has.
+/// Whether the cluster has the planned objects.
 pub const APPLIED: &str = "Applied";
 
-/// The reason of [`APPLIED`] where a subject waits for its turn to restart pods.
+/// The reason of [`APPLIED`] for a subject that is queued for a restart.
 pub const WAITING: &str = "WaitingForTurn";
 
-/// The reason of [`APPLIED`] where no policy decides anew about a subject that is as it asks to be.
+/// The reason of [`APPLIED`] if no policy could decide and the spec is unchanged.
 const UNDECIDED: &str = "Undecided";
 
-/// The reason of [`APPLIED`] where it is a subject's turn to restart pods, and it was ready before: a host that leads next goes on by it.
+/// The reason of [`APPLIED`] for a subject that restarts its pods and was ready before: the next leader reads it to continue.
 pub const RESTARTING: &str = "Restarting";
 
-/// An event that is due because a condition has turned: always a warning.
+/// An event for the change of a condition: always a warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransitionEvent {
     /// The condition's reason.
@@ -48,8 +48,8 @@ pub struct TransitionEvent {
     pub message: String,
 }
 
-/// The status that a subject should have, and the events of the way there. The times of what hasn't turned stay as they were, so that
-/// an unchanged status is the same to the byte.
+/// The status to write, and the events for its changes. Times of unchanged conditions are retained, so that an unchanged status is
+/// identical byte by byte.
 pub fn settle(
     before: &Value,
     noun: &str,
@@ -77,7 +77,7 @@ pub fn settle(
             let message = format!("The objects of the {noun} are as planned. Its pods are restarting.");
             Condition::satisfied(APPLIED, RESTARTING, message)
         }
-        // It serves as it did: that is no reason not to be ready.
+        // The subject serves as before, so it can be Ready.
         Applied::Waits(message) => Condition::satisfied(APPLIED, WAITING, message),
         Applied::LeftAlone(message) => Condition::unknown(APPLIED, "LeftAlone", message),
         Applied::Failed(reason, message) => Condition::no(APPLIED, reason, message),
@@ -101,7 +101,7 @@ pub fn settle(
     let told: Vec<Value> = told.collect();
     let ours = |type_: &Value| told.iter().any(|ours| ours["type"] == *type_) || types.iter().any(|ours| *type_ == **ours);
     let of_others: Vec<Value> = known.into_iter().flatten().filter(|other| !ours(&other["type"])).cloned().collect();
-    // What others tell stays: their fields, and the conditions that we don't know.
+    // Fields of others and unknown conditions are retained.
     let mut status = before.as_object().cloned().unwrap_or_default();
     if let Some(generation) = generation {
         status.insert("observedGeneration".to_owned(), json!(generation));
@@ -117,7 +117,7 @@ pub fn settle(
     (Value::Object(status), events)
 }
 
-/// A status without the times at which it was written. A CRD of OME's own drops conditions, so they would be new at each look.
+/// A status without times. A CRD of OME's own drops conditions, so their times would be new at each comparison.
 pub fn without_times(status: &Value) -> Value {
     let mut status = status.clone();
     if let Some(fields) = status.as_object_mut() {
@@ -129,7 +129,7 @@ pub fn without_times(status: &Value) -> Value {
     status
 }
 
-/// The JSON merge patch that makes the one value the other. A field that is gone becomes null.
+/// The JSON merge patch from one value to the other. Removed fields become null.
 pub fn difference(before: &Value, after: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (before, after) else { return after.clone() };
     let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
@@ -138,7 +138,7 @@ pub fn difference(before: &Value, after: &Value) -> Value {
     Value::Object(gone.chain(changed).collect())
 }
 
-/// Whether what runs is what this generation of the subject asks for.
+/// Whether the running objects match this generation of the subject.
 fn is_applied(status: &Value, generation: Option<i64>) -> bool {
     let told = status["conditions"].as_array().into_iter().flatten().find(|condition| condition["type"] == APPLIED);
     told.is_some_and(|told| {
@@ -147,7 +147,7 @@ fn is_applied(status: &Value, generation: Option<i64>) -> bool {
     })
 }
 
-/// The first state that is needed and isn't there, or that everything is.
+/// Ready, from the first required condition that isn't met, or True if all are.
 pub fn ready(conditions: &[Condition]) -> Condition {
     ready_without(conditions, &[])
 }
@@ -157,7 +157,7 @@ fn ready_without(conditions: &[Condition], spared: &[&str]) -> Condition {
         return Condition::no(READY, CONTESTED, contested.message.clone());
     }
     let needed = || conditions.iter().filter(|condition| condition.required_for_ready && !spared.contains(&condition.type_));
-    // What failed says more than what isn't known yet.
+    // A failure says more than an unknown state.
     let missing =
         needed().find(|condition| condition.status == Some(false)).or_else(|| needed().find(|condition| condition.status.is_none()));
     let stuck = || needed().find(|condition| condition.reason == UPDATE_STUCK);
@@ -167,7 +167,7 @@ fn ready_without(conditions: &[Condition], spared: &[&str]) -> Condition {
     }
 }
 
-/// The event that a change of a condition makes, if it makes one.
+/// The event for a change of a condition, if any.
 fn transition_event(before: Option<&Value>, after: &Condition) -> Option<TransitionEvent> {
     let status = status_text(after.status);
     let same = before.is_some_and(|before| {
@@ -177,7 +177,7 @@ fn transition_event(before: Option<&Value>, after: &Condition) -> Option<Transit
         return None;
     }
     let failed = after.status == Some(false);
-    // Ready repeats what another condition says. That all is well needs no event: each would be a write more a service.
+    // Ready only repeats another condition. Success needs no event: that would be an additional write per service.
     let wanted = after.type_ != READY && ((failed && after.required_for_ready) || after.emits_event);
     wanted.then(|| TransitionEvent { reason: after.reason.clone(), message: after.message.clone() })
 }
@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(first["lastReconcileTime"], "1970-01-01T00:00:01Z");
         assert_eq!(settled(&first, "Pending", 9), first);
         assert_eq!(settled(&first, "Running", 9)["lastReconcileTime"], "1970-01-01T00:00:09Z");
-        // Where the API server keeps no conditions, each look has other times and says the same.
+        // If the API server stores no conditions, only the times differ at each comparison.
         let kept = json!({"state": "Pending"});
         let [first, second] = [2, 3].map(|seconds| settled(&kept, "Pending", seconds));
         assert!(first != second && without_times(&first) == without_times(&second), "{first} {second}");
@@ -289,10 +289,10 @@ mod tests {
         assert_eq!(told(&again, "Ready"), "True Ready");
         let (broken, _) = settle(&held, "service", failed(UndecidedSteps::All), &Applied::Held, Some(1), at(3));
         assert_eq!(told(&broken, "Ready"), "True Ready");
-        // An edit that nobody has decided about isn't what runs.
+        // A new spec without a decision isn't applied.
         let (edited, _) = settle(&held, "service", failed(steps()), &Applied::Held, Some(2), at(3));
         assert_eq!((told(&edited, "Applied"), told(&edited, "Ready")), ("Unknown Held".to_owned(), "False PolicyFailed".to_owned()));
-        // What never was decided never was ready.
+        // A subject without any decision was never Ready.
         let (new, _) = settle(&Value::Null, "service", failed(steps()), &Applied::Held, Some(1), at(3));
         assert_eq!(told(&new, "Ready"), "False PolicyFailed");
     }

@@ -1,5 +1,5 @@
-//! What the API server makes of an object before anyone sees it: it leaves out what the kind's schema doesn't know and nulls that can't be,
-//! and fills in the schema's defaults. Plans depend on all of it.
+//! Processes objects like the API server: removes unknown fields and invalid nulls, and adds the schema's defaults. Plans depend on all of
+//! this.
 
 use pointsman_crds::{KINDS, Served};
 use serde_json::{Map, Value};
@@ -8,24 +8,24 @@ use std::{
     sync::{LazyLock, OnceLock},
 };
 
-/// A step into an object: a field, or the place in a list.
+/// A step into an object: a field, or an index of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     Field(String),
     Item(usize),
 }
 
-/// A kind of ours.
+/// One of our kinds.
 #[derive(Debug)]
 pub struct Kind {
-    /// Reads an object into our type and writes it again.
+    /// Converts an object to our type and back.
     pub read: fn(Value) -> serde_json::Result<Value>,
     served: &'static Served,
-    /// It takes a while to make, and most kinds aren't met.
+    /// Built on first use, because it takes a while and most kinds aren't needed.
     made: OnceLock<Made>,
 }
 
-/// What of a kind's CRD is of interest here.
+/// The parts of a kind's CRD that are needed here.
 #[derive(Debug)]
 struct Made {
     schema: Value,
@@ -35,7 +35,7 @@ struct Made {
 /// Our kinds, by apiVersion and kind.
 pub type Kinds = HashMap<(String, String), Kind>;
 
-/// All of them.
+/// All of our kinds.
 pub fn kinds() -> &'static Kinds {
     static ALL: LazyLock<Kinds> = LazyLock::new(|| {
         let named = |served: &'static Served| {
@@ -66,13 +66,13 @@ impl Kind {
         self.made().namespaced
     }
 
-    /// The object as it is kept.
+    /// The object as the API server stores it.
     pub fn defaulted(&self, mut object: Map<String, Value>) -> Map<String, Value> {
         self.shape(&mut object);
         object
     }
 
-    /// Makes the object what is kept. Tells the fields that the schema doesn't know.
+    /// Converts the object to its stored form. Returns the unknown fields.
     pub fn shape(&self, object: &mut Map<String, Value>) -> Vec<Vec<Step>> {
         let mut unknown = Vec::new();
         let known = ["apiVersion", "kind", "metadata", "spec", "status"];
@@ -91,7 +91,7 @@ impl Kind {
     }
 }
 
-/// Whether a value is a null that counts for nothing: where a field can't be null, the API server takes null for its absence.
+/// Whether a value is a meaningless null: if a field isn't nullable, the API server treats null as absent.
 fn is_absent(value: &Value, schema: &Value) -> bool {
     value.is_null() && schema["nullable"] != true
 }

@@ -1,4 +1,4 @@
-//! The kinds of subject, as data: what everything below the kinds knows of each. What becomes of a subject is in `kinds`.
+//! The kinds of subjects, as data for all modules below `kinds`, which builds the plans.
 
 use crate::resource::{
     BASE_MODEL, BENCHMARK_JOB, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, INFERENCE_MODEL, INFERENCE_SERVICE, LLM_CONFIG,
@@ -6,84 +6,84 @@ use crate::resource::{
 };
 use std::sync::LazyLock;
 
-/// What is known of a kind of subject without planning one.
+/// The data of a kind of subjects.
 #[derive(Debug)]
 pub struct SubjectKind {
-    /// Its kind of object.
+    /// Its resource in the API.
     pub resource: &'static Resource,
-    /// What kubectl calls it beside its kind and its plural.
+    /// Its short names for kubectl, in addition to kind and plural.
     pub short_names: &'static [&'static str],
-    /// What messages call one.
+    /// Its name in messages.
     pub noun: &'static str,
-    /// The labels that say which subject a pod belongs to, and as which component.
+    /// The labels with the subject and the component of a pod.
     pub pod_labels: PodLabels,
-    /// The kinds of object that its plans read, beside what is made for it: each must have been listed before anything is planned.
+    /// The kinds that its plans read, in addition to its own objects: all must be listed before anything is planned.
     pub reads: &'static [&'static Resource],
-    /// The container that a layer means which names none.
+    /// The container that a layer means if it names none.
     pub main_container: MainContainer,
-    /// Whether its subjects compete for the memory of nodes: none is planned before the allocation has decided about it.
+    /// Whether its subjects compete for the memory of nodes: none is planned before the allocation has decided.
     pub competes: bool,
-    /// The labels of its objects by which people select its subjects too, as OME's labels page lists them.
+    /// The labels of its objects that are copied to subjects for selectors, according to OME's labels page.
     pub selector_labels: &'static [&'static str],
 }
 
-/// The labels by which pods are found.
+/// The label keys for finding pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodLabels {
-    /// The key whose value is the subject's name.
+    /// The key of the label with the subject's name.
     pub subject: &'static str,
-    /// The key whose value is the component's name.
+    /// The key of the label with the component's name.
     pub component: &'static str,
 }
 
-/// Which container is the main one.
+/// How the main container is identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MainContainer {
-    /// Its name, where nobody gives it another.
+    /// Its default name.
     pub name: &'static str,
-    /// Whether a single container of another name, or the runner's, is the main one too.
+    /// Whether a single container with another name, or the runner's, is the main container too.
     pub may_be_renamed: bool,
 }
 
-/// The label that every object which we make carries, and every pod: its value is the kind of the subject. Only what has it is
-/// watched. It never changes, so it never restarts a pod.
+/// The label of every object that we create, and of every pod: its value is the kind of the subject. Only objects with this label are
+/// watched. It never changes, so it never causes a restart.
 pub const SUBJECT_KIND: &str = "pointsman.dev/subject-kind";
 
-/// The labels by which the subject and the component of an `InferenceService`'s pods are known.
+/// The labels with the subject and the component of an `InferenceService`'s pods.
 pub const SUBJECT: &str = "serving.ome.io/inferenceservice";
 /// See [`SUBJECT`].
 pub const COMPONENT: &str = "serving.ome.io/component";
 
-/// The labels by which the subject and the component of an `LLMInferenceService`'s pods are known, and of an `InferenceModel`'s: upstream
-/// selects by them. Which of the two it is, [`SUBJECT_KIND`] says.
+/// The labels with the subject and the component of the pods of an `LLMInferenceService` or an `InferenceModel`, by which upstream selects
+/// them. [`SUBJECT_KIND`] distinguishes the two.
 pub const APP_NAME: &str = "app.kubernetes.io/name";
 /// See [`APP_NAME`].
 pub const APP_COMPONENT: &str = "app.kubernetes.io/component";
 
-/// The main container of an `InferenceService`'s pods, unless a runner has another.
+/// The default name of the main container in an `InferenceService`'s pods.
 pub const OME_CONTAINER: &str = "ome-container";
 
-/// The container that serves in an `InferenceModel`'s pod.
+/// The main container in an `InferenceModel`'s pod.
 pub const INFERENCE_CONTAINER: &str = "inference";
 
-/// The labels by which the subject and the component of a `BenchmarkJob`'s pods are known: the subject has one component.
+/// The labels with the subject and the component of a `BenchmarkJob`'s pods: there is only one component.
 pub const BENCHMARK_NAME: &str = "benchmark.ome.io/job-name";
 
-/// The container that measures, in a `BenchmarkJob`'s pod.
+/// The main container in a `BenchmarkJob`'s pod.
 pub const BENCHMARK_CONTAINER: &str = "genai-bench";
 
-/// The labels by which the subject and the kind of replica (launcher or worker) of a `TrainingJob`'s pods are known.
+/// The labels with the subject and the replica type (launcher or worker) of a `TrainingJob`'s pods.
 pub const TRAINING_JOB_NAME: &str = "training.ome.io/job-name";
-/// The label with the uid of the TrainingJob that an object belongs to.
+/// The label with the uid of an object's TrainingJob.
 pub const TRAINING_JOB_UID: &str = "training.ome.io/job-uid";
 
 /// See [`TRAINING_JOB_NAME`].
 pub const REPLICA_TYPE: &str = "training.ome.io/replica-type";
 
-/// The container that trains, or launches, in a `TrainingJob`'s pods, unless there is none of this name: then the first.
+/// The main container in a `TrainingJob`'s pods; if there is none with this name, it is the first one.
 pub const TRAINER_CONTAINER: &str = "trainer";
 
-/// All of them: a further kind is a line here, and one in `kinds`.
+/// All kinds of subjects: a new one needs an entry here and one in `kinds`.
 pub static SUBJECT_KINDS: [SubjectKind; 5] = [
     SubjectKind {
         resource: &INFERENCE_SERVICE,
@@ -147,17 +147,17 @@ pub static SUBJECT_KINDS: [SubjectKind; 5] = [
 ];
 
 impl SubjectKind {
-    /// The one of a kind of object.
+    /// The kind of subjects with this resource.
     pub fn find(resource: &Resource) -> Option<&'static Self> {
         SUBJECT_KINDS.iter().find(|kind| kind.resource == resource)
     }
 
-    /// The one that a group and a kind name.
+    /// The kind of subjects with this group and kind.
     pub fn find_by_name(group: &str, kind: &str) -> Option<&'static Self> {
         SUBJECT_KINDS.iter().find(|known| known.resource.group == group && known.resource.kind == kind)
     }
 
-    /// The one that people mean by a word: its kind, its plural or a short name, with or without the group.
+    /// The kind of subjects for a word: its kind, plural or short name, with or without the group.
     pub fn parse(word: &str) -> Option<&'static Self> {
         let (word, group) = word.split_once('.').unwrap_or((word, ""));
         let kind = SUBJECT_KINDS.iter().find(|kind| kind.words().any(|known| known.eq_ignore_ascii_case(word)))?;
@@ -168,24 +168,24 @@ impl SubjectKind {
         [self.resource.kind, self.resource.plural].into_iter().chain(self.short_names.iter().copied())
     }
 
-    /// All of them, for a message that lists what may be named.
+    /// All kinds of subjects, for a message with the valid names.
     pub fn list() -> String {
         let of_kind = |kind: &Self| format!("{} ({})", kind.resource.kind, kind.words().skip(1).collect::<Vec<_>>().join(", "));
         SUBJECT_KINDS.iter().map(of_kind).collect::<Vec<_>>().join(" or ")
     }
 }
 
-/// All kinds of object that the world holds.
+/// All kinds in the world.
 pub static ALL: LazyLock<Vec<&'static Resource>> =
     LazyLock::new(|| OF_PLANS.iter().copied().chain(SUBJECT_KINDS.iter().map(|kind| kind.resource)).collect());
 
 impl Resource {
-    /// The one that an object says it is of, among those that the world holds.
+    /// The kind in the world with this apiVersion and kind.
     pub fn find(api_version: &str, kind: &str) -> Option<&'static Self> {
         ALL.iter().copied().find(|resource| resource.kind == kind && resource.api_version() == api_version)
     }
 
-    /// What messages call one of its objects.
+    /// The name of its objects in messages.
     pub fn noun(&self) -> &'static str {
         SubjectKind::find(self).map_or("object", |kind| kind.noun)
     }

@@ -1,13 +1,13 @@
-//! The labels by which people select subjects: those of their objects, where nobody else sets them.
+//! The labels that are copied from objects to their subject, for selectors, unless another field manager sets them.
 
 use crate::{plan::Object, subject_kind::SubjectKind, world::Subject};
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The labels to write on a subject, all that it is to have from us, unless it has exactly these. Their values are those that the policies gave
-/// to its objects: an unusual name is written as selectors of the objects expect it.
+/// The complete set of our labels on a subject, if it differs from the current one. The values are those that the policies gave to its
+/// objects, so that unusual names are encoded in the same way.
 pub fn labels_to_write(subject: &Subject, objects: &[Object]) -> Option<BTreeMap<String, String>> {
-    // What has ended and needs no objects any more is still found by its labels.
+    // A subject that has ended and needs no objects any more can still be found by its labels.
     if objects.is_empty() {
         return None;
     }
@@ -16,10 +16,10 @@ pub fn labels_to_write(subject: &Subject, objects: &[Object]) -> Option<BTreeMap
     let labels: Vec<&Value> = metadata.filter(|labels| labels.is_object()).collect();
     let value = |key: &str| {
         let values: BTreeSet<&str> = labels.iter().filter_map(|labels| labels[key].as_str()).collect();
-        // Where the objects disagree, none of the values is the subject's.
+        // If the objects have different values, the subject has none.
         if values.len() == 1 { values.first().map(|value| (*value).to_owned()) } else { None }
     };
-    // A subject's content is without what it has from us alone.
+    // A subject's content doesn't contain the labels that only we own.
     let content = if keys.is_empty() { Value::Null } else { subject.content() };
     let others = &content["metadata"]["labels"];
     let free = keys.iter().filter(|key| others.get(**key).is_none());
@@ -27,7 +27,7 @@ pub fn labels_to_write(subject: &Subject, objects: &[Object]) -> Option<BTreeMap
     (wanted != subject.own_labels).then_some(wanted)
 }
 
-/// The same where subjects are to have no labels from us.
+/// Removes all of our labels from a subject, if labels are disabled.
 pub fn labels_to_withdraw(subject: &Subject) -> Option<BTreeMap<String, String>> {
     (!subject.own_labels.is_empty()).then(BTreeMap::new)
 }
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(wanted(&ours, &objects), None);
         assert_eq!(wanted(&ours, &[object(&SERVICE, json!({MODEL: "phi"}))]).unwrap(), json!({MODEL: "phi"}));
         assert_eq!(labels_to_withdraw(&ours), Some(BTreeMap::new()));
-        // Both own it: it is the other's.
+        // Both own the label, so it belongs to the other.
         let shared = subject(&INFERENCE_SERVICE, labels, &[(LABELS_MANAGER, &[MODEL, MANAGED_BY]), ("argocd", &[MODEL])]);
         assert_eq!(json!(shared.own_labels), json!({MANAGED_BY: "ome-controller"}));
         assert_eq!(wanted(&shared, &objects), None);

@@ -1,4 +1,4 @@
-//! Which models, weights and runtimes subjects use, and what to warn of who deletes one, or begins to use one that is deprecated.
+//! The models, weights and runtimes that subjects use, and warnings for users who delete one or start to use a deprecated one.
 
 use crate::{
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, CLUSTER_SERVING_RUNTIME, FINE_TUNED_WEIGHT, INFERENCE_SERVICE, Resource, SERVING_RUNTIME},
@@ -7,10 +7,10 @@ use crate::{
 use serde_json::Value;
 use std::{collections::BTreeSet, sync::Arc};
 
-/// How many users a warning names.
+/// The maximum number of users in a warning.
 const MAX_USERS_LISTED: usize = 3;
 
-/// What a subject uses: what it names, as far as that is there, and the runtime that was chosen for it.
+/// The objects that a subject uses: those that it names, if they exist, and the runtime that was chosen for it.
 pub fn used_by(subject: &Subject, around: &Surroundings) -> BTreeSet<ObjectKey> {
     if *subject.key.resource != INFERENCE_SERVICE {
         return BTreeSet::new();
@@ -22,18 +22,18 @@ pub fn used_by(subject: &Subject, around: &Surroundings) -> BTreeSet<ObjectKey> 
     spec.model(own, around).into_iter().chain(spec.weights(around)).chain(runtime).collect()
 }
 
-/// The runtime that a subject uses: the one that it names, else the one that was chosen for it.
+/// The runtime that a subject uses: the one that it names, otherwise the one that was chosen for it.
 pub fn runtime_used_by(subject: &Subject, around: &Surroundings) -> Option<ObjectKey> {
     let is_service = *subject.key.resource == INFERENCE_SERVICE;
     is_service.then(|| Named::from_spec(&subject.content()["spec"]).runtime(subject, around))?
 }
 
-/// Those who use an object: subjects, and the weights that were made of a model.
+/// The users of an object: subjects, and the weights of a base model.
 pub fn users(key: &ObjectKey, around: &Surroundings) -> Vec<String> {
     if ![&BASE_MODEL, &CLUSTER_BASE_MODEL, &FINE_TUNED_WEIGHT, &SERVING_RUNTIME, &CLUSTER_SERVING_RUNTIME].contains(&key.resource) {
         return Vec::new();
     }
-    // Reading thousands of subjects takes longer than looking for a word in them.
+    // Parsing thousands of subjects takes longer than searching them for a word.
     let may_use =
         |subject: &&Arc<Subject>| (key.namespace.is_empty() || key.namespace == subject.key.namespace) && subject.contains(&key.name);
     let subjects = around.crowd.before(None, None).filter(may_use).filter(|subject| used_by(subject, around).contains(key));
@@ -49,7 +49,7 @@ pub fn users(key: &ObjectKey, around: &Surroundings) -> Vec<String> {
     users
 }
 
-/// What to warn of who deletes an object, if anything.
+/// The warning for a user who deletes an object, if any.
 pub fn deletion_warning(key: &ObjectKey, around: &Surroundings) -> Option<String> {
     let users = users(key, around);
     let listed = users.iter().take(MAX_USERS_LISTED).map(String::as_str).collect::<Vec<_>>().join(", ");
@@ -64,7 +64,7 @@ pub fn deletion_warning(key: &ObjectKey, around: &Surroundings) -> Option<String
     ))
 }
 
-/// What to warn of who writes a service, beside what rules say: that what it names is deprecated.
+/// The warnings for a user who writes a service, in addition to those of rules: it names deprecated objects.
 pub fn deprecation_warnings(key: &ObjectKey, spec: &Value, around: &Surroundings) -> Vec<String> {
     if *key.resource != INFERENCE_SERVICE {
         return Vec::new();
@@ -78,13 +78,13 @@ pub fn deprecation_warnings(key: &ObjectKey, spec: &Value, around: &Surroundings
     model.into_iter().chain(weights).map(warning).collect()
 }
 
-/// What the spec of an InferenceService names.
+/// The names in the spec of an InferenceService.
 #[derive(Default)]
 struct Named {
     /// The model's name and kind.
     model: Option<(String, String)>,
     weights: Vec<String>,
-    /// The runtime's name and kind. The kind is empty where either is meant.
+    /// The runtime's name and kind. An empty kind means either.
     runtime: Option<(String, String)>,
 }
 
@@ -105,7 +105,7 @@ impl Named {
         }
     }
 
-    /// The model, if it is there: one of the whole cluster comes first where the kind allows it.
+    /// The model, if it exists: a cluster-scoped one takes precedence if the kind permits it.
     fn model(&self, own: &str, around: &Surroundings) -> Option<ObjectKey> {
         let (name, kind) = self.model.as_ref()?;
         let places = [(&CLUSTER_BASE_MODEL, ""), (&BASE_MODEL, own)];
@@ -129,7 +129,7 @@ impl Named {
     }
 }
 
-/// A runtime, if it is there.
+/// A runtime, if it exists.
 fn runtime_at(name: &str, kind: &str, own: &str, around: &Surroundings) -> Option<ObjectKey> {
     let (own, cluster) = ((&SERVING_RUNTIME, own), (&CLUSTER_SERVING_RUNTIME, ""));
     let places = match kind {
@@ -168,7 +168,7 @@ mod tests {
         ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() }
     }
 
-    /// Two models and two runtimes called `a`, of the cluster and of a namespace, and a weight.
+    /// Two models and two runtimes named `a`, one cluster-scoped and one namespaced each, and a weight.
     fn around(services: &[(&str, Value, Value)]) -> Surroundings {
         let mut world = World::default();
         let put = |world: &mut World, resource: &'static Resource, mut object: Value| {

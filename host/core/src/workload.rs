@@ -1,74 +1,74 @@
-//! The kinds of object that run pods: what there is to know of each, in one table. A further one is a line here, and its builder in `objects`.
+//! The kinds of objects that run pods, in one table. A new kind needs an entry here, and a builder in `objects`.
 
 use crate::resource::{DEPLOYMENT, JOB, KNATIVE_SERVICE, LEADER_WORKER_SET, RAY_CLUSTER, Resource};
 use serde_json::Value;
 
-/// What is known of a kind of object that runs pods.
+/// The data of a kind that runs pods.
 #[derive(Debug)]
 pub struct Workload {
     /// The kind.
     pub resource: &'static Resource,
-    /// Where its objects say what pods are made from: another state there, and the pods are others.
+    /// The fields that pods are created from: if they change, pods are replaced.
     pub made_from: &'static [&'static str],
-    /// Its templates of pods.
+    /// Its pod templates.
     pub templates: &'static [Template],
-    /// How a changed template reaches pods.
+    /// The effect of a changed template on pods.
     pub change: TemplateChange,
-    /// How its status tells how many of its pods are updated and available.
+    /// The format of the numbers of updated and available pods in its status.
     pub status: WorkloadStatus,
-    /// Whether its condition `Progressing` turns False when a rollout is stuck. A LeaderWorkerSet's does when all is well, too.
+    /// Whether its condition `Progressing` becomes False when a rollout is stuck. A LeaderWorkerSet's also does so normally.
     pub reports_stuck: bool,
-    /// Whether old pods stay until there are enough new ones, so that one available replica is enough while pods are replaced.
+    /// Whether old pods stay until enough new ones are available, so that during a rollout one available replica suffices.
     pub keeps_old_pods: bool,
-    /// The label that its own controller puts on pods, with the object's name; none where it can't be adopted while its pods run.
+    /// The label with the object's name that its own controller adds to pods; none if it can't be adopted with running pods.
     pub adopted_by: Option<&'static str>,
-    /// Whether its controller makes an object of another kind under the same name, which goes with it.
+    /// Whether its controller creates an object of another kind with the same name, which is deleted with it.
     pub occupies_other_names: bool,
 }
 
-/// A template of pods in an object.
+/// A pod template in an object.
 #[derive(Debug)]
 pub struct Template {
-    /// Where it is; a `*` stands for each item of a list.
+    /// Its path; `*` stands for each item of a list.
     pub path: &'static str,
-    /// What its pods do in a group; none where there are no groups.
+    /// The role of its pods in a group; none without groups.
     pub group_role: Option<GroupRole>,
 }
 
-/// What a pod does in a group.
+/// The role of a pod in a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupRole {
-    /// It leads.
+    /// The leader.
     Leader,
-    /// It follows.
+    /// A worker.
     Worker,
 }
 
-/// How a changed template reaches pods.
+/// The effect of a changed template on pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TemplateChange {
     /// The object's own controller replaces the pods.
     RolledOut,
-    /// Its controller replaces none, so another revision is an object of another name.
+    /// Its controller doesn't replace pods, so each revision is an object with another name.
     NewObject,
-    /// The API server rejects it: the pods stay what they were created from until the object is deleted (`kinds::job_run`).
+    /// The API server rejects the change: the pods stay unchanged until the object is deleted (`kinds::job_run`).
     Immutable,
 }
 
-/// Whose words its status uses.
+/// The format of its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkloadStatus {
-    /// A Deployment's, or nearly.
+    /// A Deployment's, or a similar one.
     Replicas,
     /// Knative's.
     Knative,
     /// KubeRay's.
     Ray,
-    /// Those of a Job.
+    /// A Job's.
     Job,
 }
 
-/// All of them.
+/// All kinds that run pods.
 pub static WORKLOADS: [Workload; 5] = [
     Workload {
         resource: &DEPLOYMENT,
@@ -78,7 +78,7 @@ pub static WORKLOADS: [Workload; 5] = [
         status: WorkloadStatus::Replicas,
         reports_stuck: true,
         keeps_old_pods: true,
-        // A Deployment that was adopted keeps its own selector.
+        // An adopted Deployment keeps its own selector.
         adopted_by: Some("leaderworkerset.sigs.k8s.io/name"),
         occupies_other_names: false,
     },
@@ -123,7 +123,7 @@ pub static WORKLOADS: [Workload; 5] = [
     },
     Workload {
         resource: &JOB,
-        // Everything that the API server lets nobody change.
+        // All fields that the API server treats as immutable.
         made_from: &[
             "/spec/template",
             "/spec/selector",
@@ -145,12 +145,12 @@ pub static WORKLOADS: [Workload; 5] = [
 ];
 
 impl Workload {
-    /// What is known of a kind, if it runs pods.
+    /// The data of a kind, if it runs pods.
     pub fn find(resource: &Resource) -> Option<&'static Self> {
         WORKLOADS.iter().find(|workload| workload.resource == resource)
     }
 
-    /// Whether its pods stay what they were created from until the object is deleted.
+    /// Whether its pods stay unchanged until the object is deleted.
     pub fn is_immutable(&self) -> bool {
         self.change == TemplateChange::Immutable
     }
@@ -160,7 +160,7 @@ impl Workload {
         self.templates.iter().any(|template| template.group_role.is_some())
     }
 
-    /// The templates of pods in an object, and what their pods do in a group.
+    /// The pod templates in an object, with the roles of their pods in a group.
     pub fn templates_in<'o>(&self, object: &'o Value) -> Vec<(&'o Value, Option<GroupRole>)> {
         let mut found = Vec::new();
         for Template { path, group_role } in self.templates {
@@ -177,7 +177,7 @@ impl Workload {
         found
     }
 
-    /// Changes each template of pods in an object.
+    /// Changes each pod template in an object.
     pub fn change_templates(&self, object: &mut Value, mut change: impl FnMut(&mut Value)) {
         for Template { path, .. } in self.templates {
             match path.split_once("/*") {
@@ -192,7 +192,7 @@ impl Workload {
 }
 
 impl Resource {
-    /// Where its objects say what pods are made from; nowhere where they make none.
+    /// The fields that pods are created from; empty for a kind without pods.
     pub fn pods(&self) -> &'static [&'static str] {
         Workload::find(self).map_or(&[], |workload| workload.made_from)
     }

@@ -1,4 +1,4 @@
-//! What an administrator configures of the placement.
+//! The administrator's settings for placement.
 
 use super::rank::Ties;
 use crate::selector::{flaw, selects};
@@ -9,25 +9,25 @@ use serde::{Deserialize, Deserializer};
 use serde_saphyr::UserMessageFormatter;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many features an administrator may add.
+/// The maximum number of custom features.
 pub const MAX_FEATURES: usize = 16;
 
-/// What the names of added features begin with.
+/// The prefix of the names of custom features.
 const FEATURE_PREFIX: &str = "node.";
 
-/// How many characters the rest of such a name may have.
+/// The maximum length of the rest of such a name.
 const MAX_FEATURE_NAME: usize = 48;
 
-/// How long an expression may be, in bytes.
+/// The maximum length of an expression, in bytes.
 const MAX_EXPRESSION: usize = 2048;
 
-/// How many labels may mark nodes that can be taken away.
+/// The maximum number of labels that mark spot nodes.
 const MAX_SPOT_LABELS: usize = 32;
 
-/// How long nodes may be reserved for a gang, in seconds.
+/// The maximum duration of reservations for a gang, in seconds.
 const MAX_GANG_TIMEOUT: u64 = 3600;
 
-/// The labels by which clouds and Karpenter mark nodes that can be taken away.
+/// The labels with which clouds and Karpenter mark spot nodes.
 const SPOT: [(&str, &str); 6] = [
     ("karpenter.sh/capacity-type", "spot"),
     ("eks.amazonaws.com/capacityType", "SPOT"),
@@ -37,46 +37,46 @@ const SPOT: [(&str, &str); 6] = [
     ("oci.oraclecloud.com/oke-is-preemptible", "true"),
 ];
 
-/// What an administrator configures of the placement. An empty key of a label turns off what is read from it.
+/// The administrator's settings for placement. An empty label key disables the feature that reads the label.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
-    /// The pods that are placed beside those of subjects.
+    /// The pods to place in addition to those of subjects.
     #[serde(deserialize_with = "label_selector")]
     pub pods: Option<LabelSelector>,
-    /// The labels that say where a node is.
+    /// The labels with a node's position.
     pub topology: Topology,
     /// The annotation or label of a node with its price.
     pub price: String,
-    /// The labels of nodes that can be taken away at any time.
+    /// The labels of spot nodes, which may be reclaimed at any time.
     pub spot: Vec<LabelValue>,
-    /// The label of a node with the number of its accelerators that are linked to one another.
+    /// The label of a node with the number of its accelerators that are linked to each other.
     pub accelerator_island: String,
-    /// The label of a node with the MiB of memory of each accelerator.
+    /// The label of a node with the memory of each accelerator, in MiB.
     pub accelerator_memory: String,
-    /// Features beside those that every question has.
+    /// Features in addition to the built-in ones.
     pub features: Vec<CustomFeature>,
-    /// For how many seconds nodes are reserved for a gang. 0: gangs aren't placed whole.
+    /// The duration of reservations for a gang, in seconds. With 0, gangs aren't placed as a whole.
     pub gang_timeout_seconds: u64,
-    /// Who chooses among nodes with equal scores.
+    /// How a node is chosen among those with equal scores.
     pub ties: Ties,
 }
 
-/// The labels that say where a node is.
+/// The labels with a node's position.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Topology {
-    /// Its zone.
+    /// The label with its zone.
     pub zone: String,
-    /// Its rack.
+    /// The label with its rack.
     pub rack: String,
-    /// The nodes that it reaches by RDMA.
+    /// The label that nodes share if they reach each other by RDMA.
     pub rdma: String,
-    /// The nodes whose accelerators are linked to its own.
+    /// The label that nodes share if their accelerators are linked.
     pub nvlink: String,
 }
 
-/// A label, written as `key=value`.
+/// A label in the form `key=value`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct LabelValue {
@@ -86,11 +86,11 @@ pub struct LabelValue {
     pub value: String,
 }
 
-/// A feature that an administrator adds.
+/// A feature that an administrator defines.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CustomFeature {
-    /// Its name, which begins with `node.`.
+    /// Its name, with the prefix `node.`.
     pub name: String,
     /// A CEL expression over `node` that evaluates to a number.
     pub expression: String,
@@ -124,7 +124,7 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// The keys from the finest to the coarsest: nvlink, rdma, rack, zone.
+    /// The label keys from the finest level to the coarsest: nvlink, rdma, rack, zone.
     pub fn levels(&self) -> [&str; 4] {
         [&self.nvlink, &self.rdma, &self.rack, &self.zone]
     }
@@ -143,7 +143,7 @@ impl TryFrom<String> for LabelValue {
     }
 }
 
-/// Reads a selector in which an unknown field is an error: without it, a misspelt one would select all pods.
+/// Parses a selector and rejects unknown fields: otherwise, a misspelt field would select all pods.
 fn label_selector<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LabelSelector>, D::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -167,7 +167,7 @@ fn label_selector<'de, D: Deserializer<'de>>(from: D) -> Result<Option<LabelSele
 }
 
 impl Settings {
-    /// Reads and checks YAML. An empty text has the defaults. An error names the line, if it has one, and the field.
+    /// Parses and checks YAML. An empty text means the defaults. An error contains the line, if known, and the field.
     pub fn from_yaml(text: &str) -> Result<Self, String> {
         let options = serde_saphyr::options! {
             with_snippet: false,
@@ -188,7 +188,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Checks what the types let pass.
+    /// Checks the constraints that the types don't enforce.
     pub fn check(&self) -> Result<(), String> {
         if let Some((_, flaw)) = flaw(&Selection { object_selector: self.pods.clone(), ..Selection::default() }) {
             return Err(format!("pods: {flaw}"));
@@ -244,29 +244,29 @@ impl Settings {
         Ok(())
     }
 
-    /// Whether a pod with such labels is placed, whatever it belongs to.
+    /// Whether the settings select a pod by its labels, regardless of its owner.
     pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
         self.pods.as_ref().is_some_and(|selector| selects(selector, |key| labels.get(key).map(String::as_str)))
     }
 
-    /// Whether a node with such labels can be taken away at any time.
+    /// Whether the labels mark a spot node.
     pub fn is_spot(&self, labels: &BTreeMap<String, String>) -> bool {
         self.spot.iter().any(|LabelValue { key, value }| labels.get(key) == Some(value))
     }
 }
 
-/// Whether an administrator may define a feature of this name.
+/// Whether a custom feature may have this name.
 pub fn is_feature_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     name.strip_prefix(FEATURE_PREFIX).is_some_and(|rest| (1..=MAX_FEATURE_NAME).contains(&rest.len()) && rest.chars().all(allowed))
 }
 
-/// What is wrong with the text, with its line and the field.
+/// The error's message, with its line and field.
 fn parse_error_message(error: &serde_saphyr::Error, field: &str) -> String {
     let rendered = error.without_snippet().render_with_formatter(&UserMessageFormatter);
     let message = rendered.split_once(" at line ").map_or(rendered.as_str(), |(message, _)| message).replace('\n', " ");
     let line = error.location().map_or_else(String::new, |location| format!("line {}: ", location.line()));
-    // The path of the whole text is a dot, and what can't be named a question mark.
+    // The path of the whole document is a dot, and an unnamed path is a question mark.
     let field = if matches!(field, "" | "." | "?") { String::new() } else { format!("{field}: ") };
     format!("{line}{field}{message}")
 }

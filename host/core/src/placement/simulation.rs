@@ -1,4 +1,4 @@
-//! Predicts where pods go: it places them one after the other, as a scheduler that asks would.
+//! Predicts placements: places pods one by one, as a scheduler with this extender would.
 
 use super::{
     Cluster, Nodes, Pod, Resources, Settings,
@@ -9,26 +9,26 @@ use super::{
 use crate::decide::Pinned;
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
-/// Where a pod goes.
+/// The predicted placement of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Predicted {
     /// The pod's namespace.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// The nodes with the highest rank, by name: the scheduler's own plugins decide among them.
+    /// The nodes with the highest rank, by name: the scheduler's own plugins choose among them.
     pub best: Vec<String>,
-    /// Why there is none.
+    /// Why there are none.
     pub reason: Option<String>,
 }
 
-/// The labels of a namespace that nothing is known of.
+/// The labels of an unknown namespace.
 static UNKNOWN: BTreeMap<String, String> = BTreeMap::new();
 
-/// Places pods that have no node, by priority and then by age; gangs whole. Each gets the first of its best nodes, and what it takes there counts
-/// for those after it. `namespaces` has the labels of each.
+/// Places pods without a node, by priority and then by age; gangs as a whole. Each gets the first of its best nodes, and its requests there
+/// are counted for the next pods. `namespaces` contains the labels of each namespace.
 ///
-/// What the scheduler does beside that isn't predicted: preemption, its own plugins' scores, and volumes.
+/// Other parts of the scheduler aren't predicted: preemption, the scores of its own plugins, and volumes.
 pub fn simulate(
     cluster: Cluster,
     settings: &Settings,
@@ -40,19 +40,19 @@ pub fn simulate(
     let mut pods: Vec<Arc<Pod>> = pods.into_iter().map(|pod| Arc::new(identified(pod))).collect();
     pods.sort_by(|one, other| order(one).cmp(&order(other)));
     let mut simulation = Simulation { cluster, settings, policies, namespaces, reservations: Reservations::default(), now };
-    // A gang isn't placed before all members exist.
+    // All members must exist before a gang is placed.
     for pod in &pods {
         simulation.cluster.put_pod(Arc::clone(pod));
     }
     pods.iter().map(|pod| simulation.place(pod)).collect()
 }
 
-/// What comes first: the higher priority, and then what is older.
+/// The order of placement: by priority, then by age.
 fn order(pod: &Pod) -> (Reverse<i32>, u64, &str, &str) {
     (Reverse(pod.priority), pod.created, &pod.namespace, &pod.name)
 }
 
-/// Gives a planned pod, which has no UID yet, one: gangs distinguish their members by it.
+/// Gives a planned pod without a UID one, because gangs identify their members by UID.
 fn identified(mut pod: Pod) -> Pod {
     if pod.uid.is_empty() {
         pod.uid = format!("{}/{}", pod.namespace, pod.name);
@@ -77,7 +77,7 @@ impl Simulation<'_> {
             Err(reason) => (Vec::new(), Some(reason)),
         };
         if let Some(node) = best.first() {
-            // It is bound there, and not only assumed: nothing is reserved for it any longer.
+            // Bound, not only assumed, so that nothing is reserved for it any longer.
             self.cluster.put_pod(Pod { node: node.clone(), ..pod.clone() });
         }
         Predicted { namespace: pod.namespace.clone(), name: pod.name.clone(), best, reason }
@@ -108,7 +108,7 @@ impl Simulation<'_> {
         }
     }
 
-    /// The same for a pod that nothing is reserved for.
+    /// The best nodes for a pod without reservations, or why there are none.
     fn find_alone(&self, pod: &Pod) -> Result<Vec<String>, String> {
         let Self { cluster, settings, policies, namespaces, reservations, .. } = self;
         let held = |node: &str| -> Option<Resources> { reservations.held(cluster, node, pod) };

@@ -1,4 +1,4 @@
-//! The places of a cluster's nodes: one a name, in the order of names, so that what is known of nodes can be kept in vectors beside them.
+//! The slots of a cluster's nodes: one per name, sorted by name, so that data about nodes can be stored in vectors with the same indices.
 
 use super::cluster::{Cluster, NodeState};
 use foldhash::fast::RandomState;
@@ -10,13 +10,13 @@ use std::{
     sync::Arc,
 };
 
-/// A map for what is looked up for each node.
+/// A map for look-ups per node.
 pub(super) type FastMap<K, V> = HashMap<K, V, RandomState>;
 
-/// The same, a set.
+/// A set for look-ups per node.
 pub(super) type FastSet<K> = HashSet<K, RandomState>;
 
-/// The place of a node: pods and downloads may be known before its object is, and after.
+/// The slot of a node: pods and downloads may be known before and after its object exists.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Slot {
     pub(super) state: NodeState,
@@ -29,65 +29,65 @@ impl Slot {
     }
 }
 
-/// Names in their order. They change far less often than what is known of nodes, and each call of a scheduler looks all of them up: they are in one
-/// piece of memory.
+/// Sorted names. They change much less often than other data about nodes, and each call of a scheduler looks all of them up, so they are in
+/// contiguous memory.
 #[derive(Clone, Debug, Default)]
 struct Names {
-    /// All names, one after the other.
+    /// All names, concatenated.
     text: String,
-    /// Where in the text each ends.
+    /// The end of each name in the text.
     ends: Vec<usize>,
-    /// The place of each.
+    /// The index of each name.
     places: HashTable<usize>,
     hasher: RandomState,
 }
 
-/// The names that a cluster had when it was asked for them.
+/// A snapshot of a cluster's node names.
 #[derive(Clone, Debug, Default)]
 pub struct NodeNames(Arc<Names>);
 
 impl NodeNames {
-    /// The place of a name.
+    /// The index of a name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.0.find(name)
     }
 
-    /// The name at a place.
+    /// The name at an index.
     pub fn get(&self, at: usize) -> Option<&str> {
         self.0.get(at)
     }
 
-    /// The names at places.
+    /// The names at these indices.
     pub fn at<'n>(&'n self, places: &[usize]) -> impl Iterator<Item = &'n str> {
         places.iter().filter_map(|at| self.get(*at))
     }
 
-    /// How many places there are.
+    /// The number of names.
     pub fn len(&self) -> usize {
         self.0.ends.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no names.
     pub fn is_empty(&self) -> bool {
         self.0.ends.is_empty()
     }
 }
 
-/// Nodes that a question is about, with their places: each is looked up once.
+/// The nodes of a question with their indices, so that each is looked up only once.
 #[derive(Clone, Debug, Default)]
 pub struct Nodes<'n> {
     names: Vec<&'n str>,
-    /// None of a node of which the cluster knows nothing.
+    /// None for a node that the cluster doesn't know.
     places: Vec<Option<usize>>,
 }
 
 impl<'n> Nodes<'n> {
-    /// These nodes of a cluster.
+    /// Looks up nodes of a cluster by name.
     pub fn named(cluster: &Cluster, names: &[&'n str]) -> Self {
         Self { names: names.to_vec(), places: names.iter().map(|name| cluster.names().find(name)).collect() }
     }
 
-    /// The nodes at these places of a cluster.
+    /// Takes the nodes of a cluster at these indices.
     pub fn at(cluster: &'n Cluster, places: &[usize]) -> Self {
         Self { names: cluster.names().at(places).collect(), places: places.iter().copied().map(Some).collect() }
     }
@@ -102,7 +102,7 @@ impl<'n> Nodes<'n> {
     }
 }
 
-/// All places. A copy shares them; the first change of a copy copies a pointer each.
+/// All slots. A copy shares them; the first change of a copy copies one pointer per slot.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
     names: NodeNames,
@@ -128,37 +128,37 @@ impl Slots {
         self.at(self.names.find(name)?)
     }
 
-    /// All, by name.
+    /// All slots, by name.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &Slot)> {
         (0..self.names.len()).filter_map(|at| self.names.get(at)).zip(self.slots.iter().map(Arc::as_ref))
     }
 
-    /// The one with a name, to change it.
+    /// The slot with a name, for changing.
     pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Slot> {
         self.names.find(name).map(|at| self.change(at))
     }
 
-    /// The same; it is made if there is none.
+    /// The slot with a name, for changing; creates a missing one.
     pub(super) fn get_or_insert(&mut self, name: &str) -> &mut Slot {
         let at = self.names.find(name).unwrap_or_else(|| self.insert(name));
         self.change(at)
     }
 
-    /// The one at a place, to change it.
+    /// The slot at an index, for changing.
     fn change(&mut self, at: usize) -> &mut Slot {
         let slot = Arc::make_mut(&mut Arc::make_mut(&mut self.slots)[at]);
         slot.state.usage.forget();
         slot
     }
 
-    /// Makes the one with a name, and returns its place.
+    /// Inserts the slot with a name, and returns its index.
     fn insert(&mut self, name: &str) -> usize {
         let at = Arc::make_mut(&mut self.names.0).insert(name);
         Arc::make_mut(&mut self.slots).insert(at, Arc::default());
         at
     }
 
-    /// Removes one that holds nothing.
+    /// Removes a slot if it is empty.
     pub(super) fn remove_if_empty(&mut self, name: &str) {
         let Some(at) = self.names.find(name).filter(|at| self.at(*at).is_some_and(Slot::is_empty)) else { return };
         Arc::make_mut(&mut self.names.0).remove(at);
@@ -167,7 +167,7 @@ impl Slots {
 }
 
 impl Names {
-    /// Where in the text a name is.
+    /// The range of a name in the text.
     fn range(&self, at: usize) -> Option<Range<usize>> {
         let start = at.checked_sub(1).map_or(Some(0), |before| self.ends.get(before).copied());
         Some(start?..*self.ends.get(at)?)
@@ -185,7 +185,7 @@ impl Names {
         self.text == other.text && self.ends == other.ends
     }
 
-    /// Inserts a name that isn't there in its place, and returns the place.
+    /// Inserts a new name in order, and returns its index.
     fn insert(&mut self, name: &str) -> usize {
         let at = self.first_not_before(name);
         let start = self.range(at).map_or(self.text.len(), |range| range.start);
@@ -206,7 +206,7 @@ impl Names {
         at
     }
 
-    /// The place of the first name that isn't before one.
+    /// The index of the first name that isn't less than this one.
     fn first_not_before(&self, name: &str) -> usize {
         let (mut low, mut high) = (0, self.ends.len());
         while low < high {
@@ -220,7 +220,7 @@ impl Names {
         low
     }
 
-    /// Removes the name at a place.
+    /// Removes the name at an index.
     fn remove(&mut self, at: usize) {
         let Some(range) = self.range(at) else { return };
         if let Ok(entry) = self.places.find_entry(self.hasher.hash_one(&self.text[range.clone()]), |place| *place == at) {

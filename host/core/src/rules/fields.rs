@@ -1,5 +1,5 @@
-//! Whether the fields that a rule reads exist, by the schemas of the kinds that it is about: a typo is an error when the rule is
-//! applied, and not a rule that never holds.
+//! Checks that the fields in a rule exist, against the schemas of the kinds that it applies to: a typo is an error when the rule is
+//! applied, instead of a rule that never matches.
 
 use crate::subject_kind::SubjectKind;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -15,13 +15,13 @@ use std::{
     sync::LazyLock,
 };
 
-/// How many fields a sentence lists.
+/// The maximum number of fields in a message.
 const LISTED: usize = 8;
 
-/// How much of a name is told.
+/// The maximum length of a name in a message.
 const TOLD: usize = 64;
 
-/// How far a name may always be from the one that was meant.
+/// The edit distance up to which a name always counts as a typo of another.
 const NEAR: usize = 2;
 
 const STRING: &str = "a string";
@@ -29,14 +29,14 @@ const NUMBER: &str = "a number";
 const BOOLEAN: &str = "a boolean";
 const NUMBER_OR_STRING: &str = "a number or a string";
 
-/// What CEL can't have in a name, as Kubernetes writes it there.
+/// Kubernetes' escapes for characters that CEL doesn't permit in a name.
 const ESCAPES: [(&str, &str); 4] = [("__underscores__", "__"), ("__dot__", "."), ("__dash__", "-"), ("__slash__", "/")];
 
-/// CEL's own words, which Kubernetes puts between double underscores where a field is called so.
+/// CEL's keywords: Kubernetes adds double underscores around a field with such a name.
 const KEYWORDS: &str =
     "as break const continue else false for function if import in let loop namespace null package return true var void while";
 
-/// What Kubernetes binds in the same form for every rule.
+/// The roots that Kubernetes defines with the same structure for every rule.
 static FIXED: LazyLock<[(&str, KindFields); 3]> = LazyLock::new(|| {
     [
         ("namespaceObject", KindFields { group: String::new(), name: "Namespace".to_owned(), root: namespace() }),
@@ -45,13 +45,13 @@ static FIXED: LazyLock<[(&str, KindFields); 3]> = LazyLock::new(|| {
     ]
 });
 
-/// A map's key.
+/// The key of a map.
 static KEY: Node = Node::Scalar(STRING);
 
-/// A list's index.
+/// The index of a list.
 static INDEX: Node = Node::Scalar(NUMBER);
 
-/// A kind's schema, cut down to which fields there are. Making one costs as much as its CRD does, so it is made once.
+/// The schema of a kind, reduced to its fields. Building one is as slow as building its CRD, so it is built once.
 #[derive(Clone, Debug)]
 pub struct KindFields {
     /// The API group, such as ome.io.
@@ -61,7 +61,7 @@ pub struct KindFields {
     root: Node,
 }
 
-/// The shapes of all kinds that we serve.
+/// The fields of all kinds that we serve.
 pub fn shapes() -> &'static [KindFields] {
     static SHAPES: LazyLock<Vec<KindFields>> =
         LazyLock::new(|| KINDS.iter().filter_map(|served| KindFields::from_crd(&(served.crd)())).collect());
@@ -69,7 +69,7 @@ pub fn shapes() -> &'static [KindFields] {
 }
 
 impl KindFields {
-    /// The shape of a CRD's kind, in the version that is stored; none where that has no schema.
+    /// The fields of a CRD's kind, in the stored version; none without a schema.
     pub fn from_crd(crd: &CustomResourceDefinition) -> Option<Self> {
         let stored = crd.spec.versions.iter().find(|version| version.storage)?;
         let schema = stored.schema.as_ref()?.open_api_v3_schema.as_ref()?;
@@ -77,18 +77,18 @@ impl KindFields {
         Some(Self { group, name, root: Node::from_schema(schema).resource() })
     }
 
-    /// Whether objects of the kind get plans.
+    /// Whether objects of the kind are subjects.
     pub fn is_subject(&self) -> bool {
         SubjectKind::find_by_name(&self.group, &self.name).is_some()
     }
 }
 
-/// The shape of a root that has the same form in every rule: `namespaceObject`, `params`, `request`.
+/// The fields of a root that is the same in every rule: `namespaceObject`, `params`, `request`.
 pub fn fixed(root: &str) -> Option<&'static KindFields> {
     FIXED.iter().find(|(name, _)| *name == root).map(|(_, shape)| shape)
 }
 
-/// The shape of the root `lookups`.
+/// The fields of the root `lookups`.
 pub fn of_lookups(lookups: &[RuleLookup]) -> KindFields {
     let found = |lookup: &RuleLookup| match lookup {
         RuleLookup { subjects: Some(_), .. } => Node::Scalar(NUMBER),
@@ -100,18 +100,18 @@ pub fn of_lookups(lookups: &[RuleLookup]) -> KindFields {
     KindFields { group: String::new(), name: "rule".to_owned(), root }
 }
 
-/// What is wrong with a path, or nothing: `shapes` are those of the kinds that the root may be; a field that one of them has is fine.
-/// Without shapes nothing is known, so nothing is wrong.
+/// Why a path is invalid; none if it is valid. `shapes` are the fields of the kinds that the root may have; a field that one of them has is
+/// valid. Without shapes, every path is valid.
 pub fn unknown(path: &Path, shapes: &[&KindFields]) -> Option<String> {
     lacking(&path.root, &path.steps, shapes).map(|(whole, why)| format!("{whole}: {why}"))
 }
 
-/// What is wrong with the steps to a field of an object of a kind, or nothing.
+/// Why the steps to a field of an object of a kind are invalid; none if they are valid.
 pub fn why_unknown(steps: &[Step], shape: &KindFields) -> Option<String> {
     lacking("", steps, &[shape]).map(|(_, why)| why)
 }
 
-/// The path as far as it leads nowhere, and why.
+/// The shortest invalid prefix of a path, and why it is invalid.
 fn lacking(root: &str, steps: &[Step], shapes: &[&KindFields]) -> Option<(String, String)> {
     let mut places: Vec<SchemaPosition<'_>> = shapes.iter().map(|shape| (shape.name.as_str(), &shape.root)).collect();
     if places.is_empty() {
@@ -130,19 +130,19 @@ fn lacking(root: &str, steps: &[Step], shapes: &[&KindFields]) -> Option<(String
     None
 }
 
-/// A kind, and where in it a path has come to.
+/// A kind, and the current position of a path in its schema.
 type SchemaPosition<'s> = (&'s str, &'s Node);
 
-/// What there is at one place of a schema.
+/// A node of a schema.
 #[derive(Clone, Debug)]
 enum Node {
-    /// Nobody says what is below.
+    /// Any structure.
     Anything,
-    /// Fields with names, in their order, and what all others are, where there may be others.
+    /// Named fields, sorted, and the node of all others, if others are permitted.
     Fields { named: Box<[(Box<str>, Node)]>, others: Option<Box<Node>> },
-    /// A list of these.
+    /// A list with elements of this node.
     List(Box<Node>),
-    /// What has nothing inside, in words.
+    /// A value without an inner structure, with its description.
     Scalar(&'static str),
 }
 
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    /// With what every object has. Schemas leave it out, or say no more of `metadata` than that it is an object.
+    /// Adds the fields that every object has. Schemas omit them, or only declare `metadata` as an object.
     fn resource(self) -> Self {
         match self {
             Self::Fields { named, others } => {
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// What a step may lead to; nothing where there is no such step.
+    /// The nodes to which a step may lead; empty if the step is impossible.
     fn inside(&self, step: &Step) -> Vec<&Self> {
         match (self, step) {
             (Self::Anything, _) => vec![self],
@@ -217,7 +217,7 @@ impl Node {
     }
 }
 
-/// A name as the object has it.
+/// The actual name of a field that CEL escapes.
 fn unescaped(name: &str) -> String {
     if let Some(word) = name.strip_prefix("__").and_then(|rest| rest.strip_suffix("__"))
         && KEYWORDS.split(' ').any(|keyword| keyword == word)
@@ -238,7 +238,7 @@ fn unescaped(name: &str) -> String {
     plain
 }
 
-/// The path with `step`, which leads nowhere from `places`, where the steps before it lead; and why.
+/// The path that ends with the invalid `step` after the valid steps `before`, and why it is invalid.
 fn sentence(root: &str, before: &[&Step], step: &Step, places: &[SchemaPosition<'_>], kinds: &[&str]) -> (String, String) {
     let way = written(before.iter().copied());
     let whole = format!("{root}{way}{}", written([step]));
@@ -268,7 +268,7 @@ fn names(node: &Node) -> impl Iterator<Item = &str> {
     named.iter().map(|(name, _)| &**name)
 }
 
-/// Steps as people write them: `.spec.containers[].image`, `.metadata.labels["a.b/c"]`.
+/// Steps in readable form: `.spec.containers[].image`, `.metadata.labels["a.b/c"]`.
 fn written<'s>(steps: impl IntoIterator<Item = &'s Step>) -> String {
     let one = |step: &Step| match step {
         Step::Field(name) if is_plain(name) => format!(".{}", short(name)),
@@ -297,7 +297,7 @@ fn no_such_field(kinds: &[&str]) -> String {
     }
 }
 
-/// A kind as people say it: its first letter alone tells the article, but for capitals that are spelled out, such as those of LLM.
+/// A kind with its article, which depends on the first letter, and on how that is pronounced in an abbreviation such as LLM.
 fn with_article(kind: &str) -> String {
     let mut letters = kind.chars();
     let (first, second) = (letters.next().unwrap_or_default(), letters.next().unwrap_or_default());
@@ -305,7 +305,7 @@ fn with_article(kind: &str) -> String {
     format!("{} {kind}", if vowels.contains(first) { "an" } else { "a" })
 }
 
-/// What could have been meant, or else what there is.
+/// The probable name, otherwise the existing names.
 pub(crate) fn hint(name: &str, known: &BTreeSet<&str>) -> String {
     if let Some(nearest) = nearest(name, known) {
         return format!("; did you mean {nearest}?");
@@ -319,12 +319,12 @@ pub(crate) fn hint(name: &str, known: &BTreeSet<&str>) -> String {
     }
 }
 
-/// The name that is meant, if one is near: by two letters, or by a third of its own.
+/// The probable name, if one is close: at most two edits, or a third of the name's length.
 fn nearest<'k>(name: &str, known: &BTreeSet<&'k str>) -> Option<&'k str> {
     words::nearest(name, known.iter().copied(), NEAR.max(name.chars().count() / 3))
 }
 
-/// An object: the names of its fields that are strings, and the others.
+/// An object: the names of its string fields, and its other fields.
 fn fields<const N: usize>(strings: &str, others: [(&str, Node); N]) -> Node {
     let strings = strings.split_whitespace().map(|name| (name, Node::Scalar(STRING)));
     let named: BTreeMap<Box<str>, Node> = strings.chain(others).map(|(name, node)| (name.into(), node)).collect();
@@ -359,18 +359,18 @@ fn object_meta() -> Node {
     )
 }
 
-/// What of a namespace is known: its name and its labels.
+/// The known fields of a namespace: its name and its labels.
 fn namespace() -> Node {
     let metadata = fields("name", [("labels", map_of(Node::Scalar(STRING)))]);
     fields("apiVersion kind", [("metadata", metadata)])
 }
 
-/// What of a ConfigMap is part of a policy set.
+/// The fields of a ConfigMap that are part of a policy set.
 fn config_map() -> Node {
     fields("apiVersion kind", [("data", map_of(Node::Scalar(STRING))), ("metadata", fields("name namespace", []))])
 }
 
-/// A model that was looked up.
+/// A model in a lookup's result.
 fn model() -> Node {
     let named = fields("name version", []);
     fields(
@@ -386,7 +386,7 @@ fn model() -> Node {
     )
 }
 
-/// A runtime that was looked up.
+/// A runtime in a lookup's result.
 fn runtime() -> Node {
     let supported = fields("name version comparison", [("weight", Node::Scalar(NUMBER))]);
     let model = fields(

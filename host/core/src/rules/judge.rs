@@ -1,4 +1,4 @@
-//! Asking the rules of a set about one object.
+//! Evaluates the rules of a set for one object.
 
 use super::{
     Rules,
@@ -21,19 +21,19 @@ use std::{collections::BTreeSet, sync::Arc};
 /// The root with a rule's ConfigMap.
 const PARAMS: &str = "params";
 
-/// What is known of an object that rules are asked about.
+/// The input of the rules: an object and its context.
 pub struct RuleInput<'a> {
-    /// What rules are about.
+    /// The stage of the rules to evaluate.
     pub stage: RuleStage,
-    /// The object, as selections see it.
+    /// The object, for selectors.
     pub about: &'a Subject,
-    /// What is done to it; none where nothing is known of that but that it is there.
+    /// The operation; none if it is unknown and only the object exists.
     pub operation: Option<Operation>,
-    /// The value of a root that is read, as JSON text; none where there is none here.
+    /// Returns the value of a root as JSON text; none if it doesn't exist here.
     pub root: &'a mut dyn FnMut(&str) -> Option<Arc<str>>,
-    /// What can be looked up; none where nothing is known but the object.
+    /// The context for lookups; none if only the object is known.
     pub around: Option<&'a LookupContext<'a>>,
-    /// What it is asked for.
+    /// The lane of the evaluator.
     pub lane: Lane,
 }
 
@@ -43,61 +43,61 @@ impl std::fmt::Debug for RuleInput<'_> {
     }
 }
 
-/// A rule that an object breaks, or that can't be evaluated on it.
+/// A rule that an object breaks, or that can't be evaluated for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// The name of the rule.
     pub rule: String,
-    /// What is to happen.
+    /// The actions of the rule.
     pub actions: Vec<RuleAction>,
     /// What is wrong.
     pub message: String,
-    /// How a client of the API should take a denial.
+    /// The reason of a denial for API clients.
     pub reason: DenialReason,
-    /// Whether an expression couldn't be evaluated, rather than being false.
+    /// Whether an expression couldn't be evaluated, as opposed to being false.
     pub failed: bool,
-    /// Whether the same object may well be judged otherwise another time: no fault of the rule's or the object's.
+    /// Whether the failure is transient: the same object may get another result next time.
     pub passing: bool,
 }
 
 impl Finding {
-    /// Whether it stands against the object.
+    /// Whether it denies the object.
     pub fn denies(&self) -> bool {
         self.actions.contains(&RuleAction::Deny)
     }
 
-    /// Whether users are told of it.
+    /// Whether it warns users.
     pub fn warns(&self) -> bool {
         self.actions.contains(&RuleAction::Warn)
     }
 }
 
-/// What the rules say of an object.
+/// The results of the rules for an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judgement {
-    /// What is wrong, in the order of the rules and their validations.
+    /// The findings, in the order of the rules and their validations.
     pub findings: Vec<Finding>,
-    /// The rules that were asked.
+    /// The names of the rules that apply to the object.
     pub matched: Vec<String>,
-    /// The rules that couldn't be evaluated and don't count then, each with why.
+    /// The rules that couldn't be evaluated and are ignored in this case, each with the reason.
     pub ignored: Vec<(String, String)>,
-    /// The rules that need what only admission knows, or what nobody has looked for here.
+    /// The rules that need data which only admission has, or lookups that aren't available here.
     pub not_evaluated: Vec<String>,
-    /// Whether the same object may well be judged otherwise another time, by no fault of a rule's or the object's.
+    /// Whether a failure is transient: the same object may get another result next time.
     pub passing: bool,
 }
 
 impl Judgement {
-    /// Whether nothing stands against the object.
+    /// Whether nothing denies the object.
     pub fn admits(&self) -> bool {
         !self.findings.iter().any(Finding::denies)
     }
 
-    /// This one, and that of other rules on the same object.
+    /// Merges the results of other rules for the same object.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.findings.extend(other.findings);
-        // As if they had been asked at once.
+        // The same order as if all had been evaluated together.
         self.findings.sort_by(|one, other| one.rule.cmp(&other.rule));
         self.matched.extend(other.matched);
         self.matched.sort();
@@ -107,24 +107,24 @@ impl Judgement {
         self
     }
 
-    /// What stands against the object, or only speaks against it, a sentence each.
+    /// The messages of the matching findings.
     pub fn sentences(&self, wanted: impl Fn(&Finding) -> bool) -> Vec<String> {
         self.findings.iter().filter(|finding| wanted(finding)).map(|finding| sentence(&finding.rule, &finding.message)).collect()
     }
 }
 
-/// What a rule says, as people are told it at every door.
+/// The message of a rule, with the same form at every entry point.
 pub fn sentence(rule: &str, message: &str) -> String {
     format!("{rule}: {message}")
 }
 
 impl Rules {
-    /// Asks all that are about the object.
+    /// Evaluates all rules that apply to the object.
     pub fn judge(&self, case: RuleInput<'_>) -> Judgement {
         self.judge_some(case, |_| true)
     }
 
-    /// Asks those of these rules that are about the object.
+    /// Evaluates the matching rules that apply to the object.
     pub fn judge_some(&self, case: RuleInput<'_>, wanted: impl Fn(&Rule) -> bool) -> Judgement {
         let RuleInput { stage, about, operation, root, around, lane } = case;
         let mut judgement = Judgement::default();
@@ -164,7 +164,7 @@ fn outcome(
     if !rule.looks_up() {
         return bench.judge(rule, rule.program()).map(Some);
     }
-    // Nothing is looked up for an object that the rule isn't about.
+    // Lookups are only made if the rule applies to the object.
     if let Some(gate) = rule.gate() {
         let judge = |bench: &mut Evaluation<'_, '_>| bench.judge(rule, gate);
         let gone_through = match around {
@@ -188,25 +188,25 @@ fn outcome(
     Ok(Some((*judged).clone()))
 }
 
-/// What rules are evaluated with. Nothing is made, and no root is set, before something of it is needed.
+/// The state of an evaluation. The evaluator is acquired and roots are bound only when they are needed.
 pub(super) struct Evaluation<'s, 'c> {
     rules: &'s Rules,
     lane: Lane,
     asking: Option<Asking<'s>>,
-    /// The roots that are set, and are the object's.
+    /// The roots that are bound to the object's values.
     bound: BTreeSet<String>,
-    /// The rule whose parameters are set.
+    /// The rule whose parameters are bound.
     params_of: Option<String>,
     root: &'c mut dyn FnMut(&str) -> Option<Arc<str>>,
 }
 
 impl<'s> Evaluation<'s, '_> {
-    /// The evaluator, with all roots that a rule reads and that the object itself tells.
+    /// The evaluator, with all roots bound that a rule reads from the object itself.
     pub(super) fn bound(&mut self, rule: &Rule) -> Result<&mut Asking<'s>, Failed> {
         self.bound_but(rule, None)
     }
 
-    /// The same, but that one root is another, until the object's own is wanted again.
+    /// The evaluator with another value for one root, until the object's own value is needed again.
     pub(super) fn bound_with(&mut self, rule: &Rule, root: &str, value: Arc<str>) -> Result<&mut Asking<'s>, Failed> {
         self.bound.remove(root);
         let asking = self.bound_but(rule, Some(root))?;
@@ -231,7 +231,7 @@ impl<'s> Evaluation<'s, '_> {
                 asking.bind(wanted, value);
             }
         }
-        // Each rule has its own.
+        // Each rule has its own parameters.
         if rule.reads(PARAMS) && params_of.as_deref() != Some(rule.name()) {
             *params_of = Some(rule.name().to_owned());
             if let Some(params) = params(rule) {
@@ -250,7 +250,7 @@ impl<'s> Evaluation<'s, '_> {
 #[derive(Debug)]
 pub(super) struct Failed {
     pub(super) why: String,
-    /// Whether it may well be evaluated another time.
+    /// Whether the failure is transient.
     pub(super) passing: bool,
 }
 
@@ -264,7 +264,7 @@ impl Failed {
     }
 }
 
-/// Why the evaluator gave no answer, for whoever wrote the rule: an error's own words are about plugins.
+/// Why the evaluator failed, for authors of rules: the texts of the error itself are about plugins.
 pub(super) fn unanswered(error: &CallError) -> String {
     match error {
         CallError::Busy => "all rule evaluators were busy".to_owned(),
@@ -288,7 +288,7 @@ fn is_about(rule: &Rule, about: &Subject, operation: Option<Operation>) -> bool 
     let operations = &selection.operations;
     let operation = match operation {
         Some(operation) => operations.contains(&operation),
-        // Whatever is there was made once, or changed.
+        // An existing object was once created or updated.
         None => operations.contains(&Operation::Create) || operations.contains(&Operation::Update),
     };
     operation && selector::fits(&selection.objects, about)

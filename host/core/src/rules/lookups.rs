@@ -1,5 +1,5 @@
-//! What a rule looks up beside its object: models and runtimes by name, and sums over the subjects that were there before. Whatever is found
-//! depends on the objects that there are and on nothing else, and there is a bound to all of it.
+//! The lookups of a rule in addition to its object: models and runtimes by name, and sums over older subjects. The results depend only on
+//! existing objects, and everything has a limit.
 
 use super::{
     judge::{Evaluation, Failed},
@@ -37,48 +37,48 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// The root with what was found.
+/// The root with the results.
 pub const LOOKUPS: &str = "lookups";
 
-/// The expression of a lookup; all runtimes need none.
+/// The expression of a lookup; none for all runtimes.
 pub(super) fn expression(lookup: &RuleLookup) -> Option<&String> {
     let RuleLookup { models, runtimes, subjects, .. } = lookup;
     let name = models.as_ref().map(|models| &models.name).or_else(|| runtimes.as_ref()?.name.as_ref());
     name.or_else(|| subjects.as_ref().map(|subjects| &subjects.sum))
 }
 
-/// The kinds of services that a sum goes over; none means all.
+/// The kinds of subjects in a sum; empty means all.
 pub(super) fn kinds<'r>(subjects: &'r SubjectsLookup, of_rule: &'r [KindReference]) -> &'r [KindReference] {
     if subjects.kinds.is_empty() { of_rule } else { &subjects.kinds }
 }
 
-/// What is there beside an object that rules are asked about.
+/// The context of an object for lookups.
 #[derive(Debug)]
 pub struct LookupContext<'a> {
     surroundings: &'a Surroundings,
-    /// What was found out before.
+    /// The cache of earlier results.
     memo: Option<&'a Cache>,
-    /// The digest of all that is known of the object, where what is found out about that is worth keeping.
+    /// The digest of the object's data, if results about it are worth caching.
     object: Option<Digest>,
-    /// When all of its sums must have been made.
+    /// The deadline for all of its sums.
     until: Instant,
     reads: RefCell<BTreeSet<Read>>,
 }
 
 impl<'a> LookupContext<'a> {
-    /// Of an object: sums may take so long.
+    /// A context whose sums may take this long in total.
     pub fn new(surroundings: &'a Surroundings, memo: Option<&'a Cache>, object: Option<Digest>, within: Duration) -> Self {
-        // Far from where a clock ends.
+        // Can't overflow in practice.
         let now = Instant::now();
         Self { surroundings, memo, object, until: now.checked_add(within).unwrap_or(now), reads: RefCell::default() }
     }
 
-    /// What was looked at, there or not.
+    /// The objects that were looked up, whether they exist or not.
     pub fn reads(self) -> BTreeSet<Read> {
         self.reads.into_inner()
     }
 
-    /// What was found out before of the same object and these, or is now.
+    /// The cached result for the same object and these parts, or a new one.
     pub(super) fn kept<T: Kept>(&self, parts: &[Digest], find: impl FnOnce() -> Result<T, Failed>) -> Result<Arc<T>, Failed> {
         let Some(object) = self.object else { return find().map(Arc::new) };
         self.kept_of(&[parts, &[object]].concat(), find)
@@ -93,7 +93,7 @@ impl<'a> LookupContext<'a> {
         let found = find().map(Arc::new);
         let (worth, size) = match &found {
             Ok(found) => (Ok(Arc::clone(found)), found.size()),
-            // It may be found another time.
+            // A transient failure isn't cached.
             Err(failed) if failed.passing => return found,
             Err(failed) => (Err(failed.why.clone()), failed.why.len()),
         };
@@ -101,7 +101,7 @@ impl<'a> LookupContext<'a> {
         found
     }
 
-    /// What a rule looks up, as JSON text.
+    /// The results of a rule's lookups, as JSON text.
     pub(super) fn find(&self, rule: &Rule, about: &point::Subject, bench: &mut Evaluation<'_, '_>) -> Result<Arc<str>, Failed> {
         let mut found = Map::new();
         for lookup in rule.lookups() {
@@ -151,7 +151,7 @@ impl<'a> LookupContext<'a> {
         Ok(others.map(|other| with_maps(other, &other.labels, &other.annotations)).collect())
     }
 
-    /// The name that an expression gives.
+    /// The name from a lookup's expression.
     fn name(&self, rule: &Rule, lookup: &RuleLookup, bench: &mut Evaluation<'_, '_>) -> Result<String, LookupFailure> {
         let at = rule.lookup_number(lookup);
         let value = self.kept(&[*rule.identity(), Digest::hash(format!("lookup {at}").as_bytes())], || {
@@ -166,7 +166,7 @@ impl<'a> LookupContext<'a> {
         }
     }
 
-    /// Those of a name, of the whole cluster and of the object's namespace.
+    /// The objects with a name, cluster-scoped and in the object's namespace.
     fn find_by_name<'s, T>(
         &self,
         all: &'s Scoped<T>,
@@ -181,12 +181,12 @@ impl<'a> LookupContext<'a> {
         let others = |key: &&ObjectKey| !is_itself(about, key.resource.kind, &key.namespace, &key.name);
         let found = |key: &ObjectKey| Some(key).filter(others).and_then(|key| all.get(&key.namespace, &key.name)).map(|found| &**found);
         let both = [found(&cluster), if about.namespace.is_empty() { None } else { found(&namespaced) }];
-        // One that comes later counts.
+        // Missing objects are recorded too, because they may be created later.
         self.reads.borrow_mut().extend([Read::Object(cluster), Read::Object(namespaced)]);
         both.into_iter().flatten()
     }
 
-    /// The sum over those that are older.
+    /// The sum over older subjects.
     fn sum(
         &self,
         rule: &Rule,
@@ -203,7 +203,7 @@ impl<'a> LookupContext<'a> {
         self.reads.borrow_mut().insert(Read::Older(namespace.unwrap_or_default().to_owned()));
         let of_rule = rule.objects().map_or(&[][..], |objects| &objects.kinds);
         let (kinds, at) = (kinds(subjects, of_rule), rule.lookup_number(lookup));
-        // A subject answers for what it adds: what is wrong with that is said of it, and of no newer one.
+        // An error in a subject's own term is reported for that subject, not for newer ones.
         if selector::is_of(kinds, &about.group, &about.kind) {
             let own = self.kept(&[*rule.identity(), Digest::hash(format!("own term {at}").as_bytes())], || {
                 let asking = bench.bound(rule)?;
@@ -214,14 +214,14 @@ impl<'a> LookupContext<'a> {
             let text = text.map_err(|problem| LookupFailure::of_problem(field, problem, itself(&problem.message)))?;
             addend(text).map_err(|why| LookupFailure::new(field, itself(&why)))?;
         }
-        // What is no service comes after all of them.
+        // An object that isn't a subject comes after all subjects.
         let age = SubjectKind::find_by_name(&about.group, &about.kind)
             .is_some()
             .then(|| Age::new(self.surroundings.created, &about.kind, &about.namespace, &about.name));
         let older = self.surroundings.crowd.before(age, namespace).map(|subject| &**subject);
         let older =
             older.filter(|subject| subject.counts() && selector::is_of(kinds, subject.key.resource.group, subject.key.resource.kind));
-        // It may be known as it was before it was made anew.
+        // The world may still contain the previous object with this name.
         let older = older.filter(|Subject { key, .. }| !is_itself(about, key.resource.kind, &key.namespace, &key.name));
         let mut sum = Sum::Whole(0);
         for (number, subject) in older.enumerate() {
@@ -229,7 +229,7 @@ impl<'a> LookupContext<'a> {
                 let why = format!("there are more than {MAX_SUBJECTS_ADDED} older subjects to sum, which is the maximum");
                 return Err(LookupFailure::new("subjects", why));
             }
-            // What was found out is kept, so that it goes on there the next time.
+            // The terms so far are cached, so the next attempt continues from here.
             if Instant::now() > self.until {
                 return Err(Failed { why: format!("summing timed out after {number} older subjects"), passing: true }.into());
             }
@@ -243,7 +243,7 @@ impl<'a> LookupContext<'a> {
         })
     }
 
-    /// What one subject adds; nothing if that makes no sense, which is for the subject itself to hear.
+    /// The term of one subject; none if it is invalid, which is reported for that subject itself.
     fn term(&self, rule: &Rule, at: u32, subject: &Subject, bench: &mut Evaluation<'_, '_>) -> Result<Option<Number>, Failed> {
         let place = Digest::hash(format!("term {at} {}", subject.key).as_bytes());
         let value = self.kept_of(&[*rule.identity(), place, *subject.digest()], || {
@@ -262,9 +262,9 @@ impl<'a> LookupContext<'a> {
     }
 }
 
-/// Why something can't be looked up.
+/// Why a lookup fails.
 struct LookupFailure {
-    /// The field of the lookup, and the line and the column in it; empty for the whole lookup.
+    /// The field of the lookup, with the line and column in it; empty for the whole lookup.
     field: &'static str,
     at: (u32, u32),
     failed: Failed,
@@ -285,7 +285,7 @@ impl LookupFailure {
         Self { at: (problem.line, problem.column), ..Self::new(field, why) }
     }
 
-    /// In the words in which a rule that can't be compiled is refused.
+    /// The failure with the same place as in the message for a rule that doesn't compile.
     fn of(self, lookup: &RuleLookup) -> Failed {
         let Self { field, at, failed } = self;
         let dot = if field.is_empty() { "" } else { "." };
@@ -294,7 +294,7 @@ impl LookupFailure {
     }
 }
 
-/// The number that a subject adds, as JSON text. Below zero it would give others what nobody has.
+/// The number that a subject adds, from JSON text. A negative one would offset the terms of others.
 fn addend(text: &str) -> Result<Number, String> {
     match serde_json::from_str(text) {
         Ok(Value::Number(number)) if number.as_f64().is_some_and(|number| number >= 0.0) => Ok(number),
@@ -303,9 +303,9 @@ fn addend(text: &str) -> Result<Number, String> {
     }
 }
 
-/// What is worth keeping.
+/// A result that can be cached.
 pub(super) trait Kept: Send + Sync + 'static {
-    /// How many bytes it takes, about.
+    /// Its approximate size in bytes.
     fn size(&self) -> usize;
 }
 
@@ -332,7 +332,7 @@ impl Kept for Result<String, Problem> {
     }
 }
 
-/// What was added up: whole numbers stay whole.
+/// A sum: integers stay integers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sum {
     Whole(i64),
@@ -340,7 +340,7 @@ enum Sum {
 }
 
 impl Sum {
-    /// Past the largest number it stays there: whatever is compared with it is exceeded.
+    /// Saturates at the maximum, which exceeds every limit.
     fn plus(self, term: &Number) -> Self {
         match (self, term.as_i64()) {
             (Self::Whole(sum), Some(term)) => Self::Whole(sum.saturating_add(term)),
@@ -359,7 +359,7 @@ fn is_itself(about: &point::Subject, kind: &str, namespace: &str, name: &str) ->
     (kind, namespace, name) == (&*about.kind, &*about.namespace, &*about.name)
 }
 
-/// Of what sort a value is. The value itself may be of another's object, and is nobody's business.
+/// The type of a value. The value itself may be another tenant's, so it isn't reported.
 fn sort(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -379,9 +379,9 @@ fn of_model(model: &ModelView) -> Value {
     value
 }
 
-/// As policies see it, but labels and annotations are maps, as in the object.
+/// An object in the form for policies, except that labels and annotations are maps, as in the object itself.
 fn with_maps(seen: &impl Serialize, labels: &[Entry], annotations: &[Entry]) -> Value {
-    // Plain data always has JSON.
+    // Plain data can always be serialized.
     let mut value = serde_json::to_value(seen).unwrap_or_default();
     let map = |entries: &[Entry]| entries.iter().map(|entry| (entry.key.clone(), Value::from(entry.value.clone()))).collect();
     value["labels"] = Value::Object(map(labels));

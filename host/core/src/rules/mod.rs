@@ -1,10 +1,10 @@
-//! Rules: CEL expressions that must hold on what users write (stage Input), or on what policies put out (stage Output). They are part of the
-//! policy set, and the same function asks them wherever somebody wants to know: the controller, `render`, the comparison of two sets.
+//! Rules: CEL expressions that must be true of what users write (stage Input), or of planned objects (stage Output). They are part of the
+//! policy set, and all entry points use the same evaluation: admission, the controller, `render`, the comparison of two sets.
 //!
-//! `rule` is one rule, compiled; `judge` asks all of a set about one object; `plan` is what becomes of a plan by it; `layers` tells who asked
-//! for the fields of a planned object; `lookups` finds what a rule wants to know beside its object; `fields` finds names in expressions that no object has; `ome_keys` is the table of OME's labels and annotations;
-//! `shipped` are the rules that the host brings;
-//! `tally` counts how the live subjects stand to all of them.
+//! `rule` is one compiled rule; `judge` evaluates all rules of a set for one object; `lookups` finds the data that a rule needs in addition
+//! to its object; `visible` limits objects to the fields that rules can read; `fields` finds names in expressions that no object has;
+//! `schema` validates objects against their schemas; `ome_keys` is the table of OME's labels and annotations; `shipped` contains the
+//! shipped rules; `tally` counts the results of all live subjects.
 
 pub mod fields;
 pub mod judge;
@@ -21,11 +21,11 @@ use pointsman_sandbox::{digest::Digest, evaluator::Evaluator};
 use rule::Rule;
 use std::sync::Arc;
 
-/// The rules of a policy set, in the order of their names.
+/// The rules of a policy set, sorted by name.
 #[derive(Clone, Debug)]
 pub struct Rules {
     all: Vec<Arc<Rule>>,
-    /// Of those of each stage.
+    /// The digest of the rules of each stage.
     digests: [Digest; 2],
     evaluator: Option<Arc<Evaluator>>,
 }
@@ -37,7 +37,7 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Puts them in line. Without an evaluator every rule counts as one that can't be evaluated.
+    /// Sorts the rules. Without an evaluator, no rule can be evaluated.
     pub fn new(mut all: Vec<Arc<Rule>>, evaluator: Option<Arc<Evaluator>>) -> Self {
         all.sort_by(|a, b| a.name().cmp(b.name()));
         let of = |stage| Digest::of_all(all.iter().filter(|rule| rule.stage() == stage).map(|rule| rule.identity()));
@@ -45,22 +45,22 @@ impl Rules {
         Self { all, digests, evaluator }
     }
 
-    /// All of them.
+    /// All rules.
     pub fn all(&self) -> &[Arc<Rule>] {
         &self.all
     }
 
-    /// The one of a name.
+    /// The rule with this name.
     pub fn find(&self, name: &str) -> Option<&Arc<Rule>> {
         self.all.iter().find(|rule| rule.name() == name)
     }
 
-    /// Those that count at a stage.
+    /// The enabled rules of a stage.
     pub fn for_stage(&self, stage: RuleStage) -> impl Iterator<Item = &Arc<Rule>> {
         self.all.iter().filter(move |rule| rule.stage() == stage && rule.bound.spec.enabled)
     }
 
-    /// The digest of those of a stage.
+    /// The digest of the rules of a stage.
     pub fn digest(&self, stage: RuleStage) -> &Digest {
         match stage {
             RuleStage::Input => &self.digests[0],
@@ -68,20 +68,20 @@ impl Rules {
         }
     }
 
-    /// Those that depend on nothing but the object.
+    /// The rules that depend only on the object.
     #[must_use]
     pub fn of_objects_alone(&self) -> Self {
         Self::new(self.all.iter().filter(|rule| !rule.looks_up()).cloned().collect(), self.evaluator.clone())
     }
 
-    /// Where sums count services, at the widest; none where nothing is added up.
+    /// The widest scope of the rules' sums; none if no rule has one.
     pub fn sums(&self) -> Option<LookupScope> {
         let looking = self.for_stage(RuleStage::Input).flat_map(|rule| rule.lookups());
         let scopes: Vec<LookupScope> = looking.filter_map(|lookup| Some(lookup.subjects.as_ref()?.within)).collect();
         scopes.iter().copied().find(|scope| *scope == LookupScope::Cluster).or_else(|| scopes.first().copied())
     }
 
-    /// What evaluates them.
+    /// The evaluator of the rules.
     pub fn evaluator(&self) -> Option<&Arc<Evaluator>> {
         self.evaluator.as_ref()
     }

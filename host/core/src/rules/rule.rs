@@ -1,4 +1,4 @@
-//! One rule: as it was written, and as it is evaluated.
+//! A rule: its spec and its compiled expressions.
 
 use super::{
     fields::{self, KindFields},
@@ -18,43 +18,43 @@ use pointsman_sandbox::{
 };
 use std::{collections::BTreeSet, fmt};
 
-/// What only admission knows: elsewhere rules that read it aren't evaluated.
+/// The roots that only admission has: elsewhere, rules that read them aren't evaluated.
 pub const OF_ADMISSION: [&str; 2] = ["oldObject", "request"];
 
 /// A rule of a policy set.
 #[derive(Debug)]
 pub struct Rule {
-    /// As it is frozen in the set.
+    /// The rule as frozen in the set.
     pub bound: PolicySetRule,
-    /// What is evaluated.
+    /// The compiled expressions.
     program: Program,
-    /// Its conditions alone, where something is to be looked up once they hold.
+    /// Only its conditions, if lookups are made after they hold.
     gate: Option<Program>,
-    /// The lookups that its expressions read, by their numbers.
+    /// The indices of the lookups that its expressions read.
     looked_up: Vec<usize>,
     identity: Digest,
-    /// What its expressions read.
+    /// The roots that its expressions read.
     reads: BTreeSet<String>,
-    /// Why it can't be evaluated at all, if it can't.
+    /// Why it can't be evaluated at all, if so.
     missing: Option<String>,
 }
 
 /// Why a rule can't be part of a policy set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    /// The spec makes no sense.
+    /// The spec is invalid.
     #[error("{0}")]
     Spec(Flaw),
-    /// Its expressions are wrong.
+    /// Its expressions are invalid.
     #[error("{}", sentences(.0))]
     Expressions(Vec<Flaw>),
-    /// It couldn't be looked at.
+    /// It couldn't be checked.
     #[error("it can't be compiled: {0}")]
     Evaluator(String),
 }
 
 impl RuleError {
-    /// One CamelCase word for it.
+    /// The reason in CamelCase.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Spec(_) => "InvalidSpec",
@@ -63,30 +63,30 @@ impl RuleError {
         }
     }
 
-    /// Whether the same rule may well be compiled another time.
+    /// Whether the failure is transient: the same rule may compile next time.
     pub fn passing(&self) -> bool {
         matches!(self, Self::Evaluator(_))
     }
 }
 
-/// What is wrong with a spec: in the same words at every entry point.
+/// A flaw in a spec, with the same text at every entry point.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Flaw {
-    /// The field, from the object's root; items go by their names if they have one: `spec.variables[gpus].expression`.
+    /// The field, from the object's root; items are identified by their names if they have one: `spec.variables[gpus].expression`.
     pub field: String,
-    /// The line and the column in an expression; 0 where it isn't known.
+    /// The line and the column in an expression; 0 if unknown.
     pub at: (u32, u32),
-    /// What is wrong.
+    /// The message.
     pub message: String,
 }
 
 impl Flaw {
-    /// Of a field that is wrong as a whole.
+    /// A flaw in a whole field.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self { field: field.into(), at: (0, 0), message: message.into() }
     }
 
-    /// What is wrong, and where in the field.
+    /// The message, with the position in the field.
     pub fn inside(&self) -> String {
         let Self { at, message, .. } = self;
         match at {
@@ -108,7 +108,7 @@ fn sentences(flaws: &[Flaw]) -> String {
 }
 
 impl Rule {
-    /// Compiles a rule and looks at all that its expressions read. Blocks for some milliseconds.
+    /// Compiles a rule and checks all fields that its expressions read. Blocks for some milliseconds.
     pub fn load(bound: PolicySetRule, evaluator: &Evaluator, shapes: &[KindFields]) -> Result<Self, RuleError> {
         if let Some(flaw) = validation_error(&bound) {
             return Err(RuleError::Spec(flaw));
@@ -122,24 +122,24 @@ impl Rule {
         Ok(Self { identity: identity(&bound), bound, program, gate, looked_up, reads, missing: None })
     }
 
-    /// One that this host can't compile. It keeps its place and fails where it is asked: a set without it would let pass what it is there
-    /// to stop, and say nothing.
+    /// A rule that this host can't compile. It stays in the set and fails when it is evaluated: a set without it would silently permit what
+    /// it must prevent.
     pub fn absent(bound: PolicySetRule, why: String) -> Self {
         let program = Program::new(source(&bound.spec));
         Self { identity: identity(&bound), bound, program, gate: None, looked_up: Vec::new(), reads: BTreeSet::new(), missing: Some(why) }
     }
 
-    /// What is evaluated.
+    /// The compiled expressions.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Its conditions alone, where something is to be looked up once they hold.
+    /// Only its conditions, if lookups are made after they hold.
     pub(super) fn gate(&self) -> Option<&Program> {
         self.gate.as_ref()
     }
 
-    /// Whether its verdicts depend on more than the object.
+    /// Whether its verdicts depend on lookups.
     pub fn looks_up(&self) -> bool {
         !self.looked_up.is_empty()
     }
@@ -149,13 +149,13 @@ impl Rule {
         self.looked_up.iter().filter_map(|at| self.bound.spec.lookups.get(*at))
     }
 
-    /// The number of a lookup's expression among those of the program.
+    /// The index of a lookup's expression in the program.
     pub(super) fn lookup_number(&self, lookup: &RuleLookup) -> u32 {
         let before = with_expression(&self.bound.spec).take_while(|other| other.name != lookup.name).count();
         u32::try_from(before).unwrap_or(u32::MAX)
     }
 
-    /// Why it can't be evaluated at all, if it can't.
+    /// Why it can't be evaluated at all, if so.
     pub fn missing(&self) -> Option<&str> {
         self.missing.as_deref()
     }
@@ -165,12 +165,12 @@ impl Rule {
         &self.bound.name
     }
 
-    /// The digest of all that its verdicts depend on beside the object.
+    /// The digest of everything that its verdicts depend on, except the object.
     pub fn identity(&self) -> &Digest {
         &self.identity
     }
 
-    /// What it is about.
+    /// Its stage.
     pub fn stage(&self) -> RuleStage {
         self.bound.spec.stage
     }
@@ -180,25 +180,25 @@ impl Rule {
         self.reads.contains(root)
     }
 
-    /// Whether it needs what only admission knows.
+    /// Whether it needs data that only admission has.
     pub fn is_of_admission(&self) -> bool {
         OF_ADMISSION.iter().any(|root| self.reads(root))
     }
 
-    /// The objects that it is about.
+    /// The objects that it applies to.
     pub fn objects(&self) -> Option<&Selection> {
         self.bound.spec.selection.as_ref().map(|selection| &selection.objects)
     }
 }
 
-/// What the expressions of a rule read, if it can be compiled and all that they name exists.
+/// Compiles a rule and checks that all fields exist that its expressions read; returns their paths.
 fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator, shapes: &[KindFields]) -> Result<Vec<Path>, RuleError> {
     let paths = match evaluator.inspect(program.source()) {
         Ok(Ok(paths)) => paths,
         Ok(Err(problems)) => {
             return Err(RuleError::Expressions(problems.into_iter().map(|problem| of_problem(spec, problem)).collect()));
         }
-        // One that the evaluator can't even read with all its fuel will never be one; for lack of time or memory it may be another time.
+        // An expression that exceeds the fuel always will; a lack of time or memory may be transient.
         Err(error) if error.lasting() => {
             return Err(RuleError::Spec(Flaw::new("spec", format!("it can't be compiled: {}", unanswered(&error)))));
         }
@@ -214,7 +214,7 @@ fn compiled(spec: &ValidationRuleSpec, program: &Program, evaluator: &Evaluator,
     if flaws.is_empty() { Ok(paths) } else { Err(RuleError::Expressions(flaws)) }
 }
 
-/// The lookups that are read, by their numbers: all of them where somebody goes over them.
+/// The indices of the lookups that are read: all of them if an expression iterates over them.
 fn looked_up(spec: &ValidationRuleSpec, paths: &[Path]) -> Vec<usize> {
     let read = |name: &str| {
         paths.iter().filter(|path| path.root == LOOKUPS).any(|path| match path.steps.first() {
@@ -226,18 +226,18 @@ fn looked_up(spec: &ValidationRuleSpec, paths: &[Path]) -> Vec<usize> {
 }
 
 fn identity(bound: &PolicySetRule) -> Digest {
-    // Plain data always has JSON.
+    // Plain data can always be serialized.
     Digest::of_value(bound).unwrap_or(Digest([0; 32]))
 }
 
-/// A rule as it is frozen: without what says how changes of it get active.
+/// The frozen form of a rule: without the strategy for activating changes.
 pub fn bind(name: &str, spec: &ValidationRuleSpec, params: Option<std::collections::BTreeMap<String, String>>) -> PolicySetRule {
     let spec = ValidationRuleSpec { strategy: None, ..spec.clone() };
     let digest = Digest::of_value(&(&spec, &params)).unwrap_or(Digest([0; 32])).to_string();
     PolicySetRule { name: name.to_owned(), digest, spec, params }
 }
 
-/// What the schema of the CRD lets pass.
+/// Checks the constraints that the CRD's schema can't express.
 fn validation_error(bound: &PolicySetRule) -> Option<Flaw> {
     let spec = &bound.spec;
     if let Some((field, message)) = spec.selection.as_ref().and_then(|selection| selector::flaw(&selection.objects)) {
@@ -274,7 +274,7 @@ fn flaw_of_lookups(spec: &ValidationRuleSpec) -> Option<Flaw> {
     })
 }
 
-/// The roots that a rule of a stage may read, beside `params` and `lookups`.
+/// The roots that a rule of a stage may read, in addition to `params` and `lookups`.
 fn roots(stage: RuleStage) -> &'static [&'static str] {
     match stage {
         RuleStage::Input => &["object", "oldObject", "namespaceObject", "request"],
@@ -282,7 +282,7 @@ fn roots(stage: RuleStage) -> &'static [&'static str] {
     }
 }
 
-/// What of a rule is CEL.
+/// The CEL parts of a rule.
 fn source(spec: &ValidationRuleSpec) -> Source {
     let params = spec.params.as_ref().map(|_| "params");
     let looked_up = (!spec.lookups.is_empty()).then_some(LOOKUPS);
@@ -301,7 +301,7 @@ fn source(spec: &ValidationRuleSpec) -> Source {
     }
 }
 
-/// The conditions of a rule, with those variables that need nothing to be looked up.
+/// The conditions of a rule, with the variables that don't depend on lookups.
 fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, RuleError> {
     let mut gate = Source { lookups: Vec::new(), validations: Vec::new(), ..source(spec) };
     gate.roots.retain(|root| root != LOOKUPS);
@@ -317,7 +317,7 @@ fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, Rul
         let before = gate.variables.len();
         let mut number = 0..;
         gate.variables.retain(|_| number.next().is_some_and(|number| !wrong(number)));
-        // A condition that can't be read without those that are left out would read what isn't there yet.
+        // A condition that can't be compiled without the omitted variables depends on lookups.
         if gate.variables.len() == before {
             let too_early = |problem: Problem| Flaw { message: TOO_EARLY.to_owned(), ..of_problem(spec, problem) };
             return Err(RuleError::Expressions(problems.into_iter().map(too_early).collect()));
@@ -325,13 +325,13 @@ fn gate(spec: &ValidationRuleSpec, evaluator: &Evaluator) -> Result<Program, Rul
     }
 }
 
-/// What is wrong with a condition that reads lookups.
+/// The message for a condition that reads lookups.
 const TOO_EARLY: &str = "matchConditions are evaluated before lookups, so they can't read them";
 
-/// The conditions under which a plugin is asked, compiled: they may read `object` and `namespaceObject`.
+/// Compiles the match conditions of a plugin: they may read `object` and `namespaceObject`.
 pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[KindFields]) -> Result<Program, RuleError> {
     let objects = bound.selection.clone().unwrap_or_default();
-    // As those of a rule that has nothing else.
+    // Like those of a rule with only match conditions.
     let spec = ValidationRuleSpec {
         selection: Some(RuleSelection { objects, ..RuleSelection::default() }),
         match_conditions: bound.match_conditions.clone(),
@@ -342,7 +342,7 @@ pub fn conditions(bound: &PolicySetPlugin, evaluator: &Evaluator, shapes: &[Kind
     compiled(&spec, &program, evaluator, shapes).map(|_| program)
 }
 
-/// The field of the spec that an expression stands in.
+/// The field of the spec that contains an expression.
 fn field(spec: &ValidationRuleSpec, part: ExpressionId) -> String {
     let named =
         |list: &str, name: Option<&String>| name.map_or_else(|| format!("spec.{list}"), |name| format!("spec.{list}[{name}].expression"));
@@ -359,7 +359,7 @@ fn field(spec: &ValidationRuleSpec, part: ExpressionId) -> String {
     }
 }
 
-/// The field of a lookup that its expression stands in.
+/// The field of a lookup that contains its expression.
 pub(super) fn expression_field(lookup: &RuleLookup) -> &'static str {
     match lookup {
         RuleLookup { models: Some(_), .. } => "models.name",
@@ -368,17 +368,17 @@ pub(super) fn expression_field(lookup: &RuleLookup) -> &'static str {
     }
 }
 
-/// Why the conditions under which a plugin is asked can't be evaluated.
+/// Why the match conditions of a plugin can't be evaluated.
 pub(crate) fn of_condition(bound: &PolicySetPlugin, problem: Problem) -> Flaw {
     of_problem(&ValidationRuleSpec { match_conditions: bound.match_conditions.clone(), ..ValidationRuleSpec::default() }, problem)
 }
 
-/// A problem of the evaluator's, with the field that it is in.
+/// The flaw for a problem that the evaluator reports, with its field.
 pub(super) fn of_problem(spec: &ValidationRuleSpec, problem: Problem) -> Flaw {
     Flaw { field: field(spec, problem.part), at: (problem.line, problem.column), message: problem.message }
 }
 
-/// The fields that are read and that nothing has which the rule is about.
+/// The fields that are read but don't exist in any kind that the rule applies to.
 fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[KindFields]) -> Vec<Flaw> {
     let kinds = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
     let of_input: Vec<&KindFields> = shapes.iter().filter(|shape| matches_shape(kinds, shape)).collect();
@@ -415,18 +415,18 @@ fn unknown(spec: &ValidationRuleSpec, paths: &[Path], shapes: &[KindFields]) -> 
     flaws
 }
 
-/// The lookups that a program has expressions of, in the order of these.
+/// The lookups that have an expression in the program, in this order.
 fn with_expression(spec: &ValidationRuleSpec) -> impl Iterator<Item = &RuleLookup> {
     spec.lookups.iter().filter(|lookup| lookups::expression(lookup).is_some())
 }
 
-/// The sum that an expression is of, if it is one.
+/// The sum to which an expression belongs, if any.
 fn sum_of(spec: &ValidationRuleSpec, part: ExpressionId) -> Option<&SubjectsLookup> {
     let ExpressionId::Lookup(number) = part else { return None };
     with_expression(spec).nth(usize::try_from(number).ok()?)?.subjects.as_ref()
 }
 
-/// What is wrong with a root where it is read.
+/// Why a root can't be read at this place.
 fn misplaced_root(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
     let root = path.root.as_str();
     match path.part {
@@ -441,7 +441,7 @@ fn misplaced_root(spec: &ValidationRuleSpec, path: &Path) -> Option<String> {
     }
 }
 
-/// What of an object rules don't see: they judge what its user has written, so that each door says the same.
+/// Why rules can't read a field: they only evaluate what the user has written, so that the result is the same at each entry point.
 fn invisible_field(path: &Path, stage: RuleStage) -> Option<String> {
     let Path { root, steps, .. } = path;
     if root == "object" && stage == RuleStage::Output {
@@ -458,10 +458,10 @@ fn invisible_field(path: &Path, stage: RuleStage) -> Option<String> {
     }
 }
 
-/// What of an object's metadata rules see.
+/// The metadata fields that rules can read.
 const SEEN: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 
-/// A kind that a rule of stage Input names, and that is none of those whose objects are judged there.
+/// The flaw of a rule for stage Input that names a kind to which no such rule applies.
 fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Flaw> {
     let kinds = spec.selection.as_ref().filter(|_| spec.stage == RuleStage::Input).map_or(&[][..], |selection| &selection.objects.kinds);
     let stranger = kinds.iter().find(|kind| !shapes.iter().any(|shape| matches_shape(std::slice::from_ref(kind), shape)))?;
@@ -476,7 +476,7 @@ fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Fla
     Some(Flaw::new("spec.match.kinds", message))
 }
 
-/// A sum that goes over no service at all: it would be 0 for ever, and say nothing.
+/// The flaw of a sum without any kinds of subjects: it would silently always be 0.
 fn empty_sum(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Flaw> {
     let of_rule = spec.selection.as_ref().map_or(&[][..], |selection| &selection.objects.kinds);
     let services = || shapes.iter().filter(|shape| shape.is_subject());

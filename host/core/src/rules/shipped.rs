@@ -1,5 +1,5 @@
-//! The rules that the host brings. Each is a ValidationRule that the leader makes where it is missing, and anybody may change: what nobody has
-//! changed becomes that of a newer host.
+//! The shipped rules. Each is a ValidationRule that the leader creates if it is missing and that users may change: unchanged ones are
+//! updated by newer hosts.
 
 use super::ome_keys::{self, Practice};
 use kube::ResourceExt;
@@ -9,17 +9,17 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::{collections::BTreeMap, ops::Deref, sync::LazyLock};
 
-/// The annotation with the digest of the spec that a host has brought: as long as the spec has it, nobody has changed the rule.
+/// The annotation with the digest of the shipped spec: while it matches the spec, the rule is unchanged.
 const SHIPPED_DIGEST: &str = "policy.pointsman.dev/brought";
 
-/// The annotation that says what the rule is for.
+/// The annotation with the purpose of the rule.
 const ABOUT: &str = "policy.pointsman.dev/about";
 
-/// The files, each with rules of one sort.
+/// The files with the rules, by type.
 const FILES: [&str; 3] =
     [include_str!("shipped/guardrails.yaml"), include_str!("shipped/lookups.yaml"), include_str!("shipped/practices.yaml")];
 
-/// A rule that the host brings.
+/// A shipped rule.
 #[derive(Clone, Debug)]
 pub struct Shipped(ValidationRule);
 
@@ -31,7 +31,7 @@ impl Deref for Shipped {
     }
 }
 
-/// A file of rules, and texts that several of its expressions have in common: each stands for `${its name}`.
+/// A file of rules, with texts that several of its expressions share: a reference has the form `${its name}`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleFile {
@@ -45,12 +45,12 @@ struct RuleFile {
 struct RuleManifest {
     name: String,
     about: String,
-    /// The formats of annotations that it checks beside its own validations.
+    /// The formats of annotations that it checks in addition to its own validations.
     annotations: Option<Practice>,
     spec: Value,
 }
 
-/// All of them, in the order of their names. That each can be read and compiled is for a test to say.
+/// All shipped rules, sorted by name. A test checks that each of them can be parsed and compiled.
 pub fn all() -> &'static [Shipped] {
     static ALL: LazyLock<Vec<Shipped>> = LazyLock::new(|| {
         let [labels, annotations] = ome_keys::keys_by_prefix();
@@ -67,7 +67,7 @@ pub fn all() -> &'static [Shipped] {
     &ALL
 }
 
-/// Puts the texts into all strings of a document.
+/// Replaces the references in all strings of a document.
 fn fill(value: &mut Value, texts: &BTreeMap<String, String>) {
     match value {
         Value::String(text) if text.contains("${") => {
@@ -81,7 +81,7 @@ fn fill(value: &mut Value, texts: &BTreeMap<String, String>) {
     }
 }
 
-/// The one of a name.
+/// The shipped rule with this name.
 pub fn find(name: &str) -> Option<&'static Shipped> {
     all().iter().find(|rule| rule.name_any() == name)
 }
@@ -104,19 +104,19 @@ impl Shipped {
         Ok(Self(rule))
     }
 
-    /// Whether it is to be written: nobody has it, or it is that of another host and nobody has changed it.
+    /// Whether it must be written: it is missing, or it is an unchanged rule of another host version.
     pub fn differs(&self, there: Option<&ValidationRule>) -> bool {
         let Some(there) = there else { return true };
         let as_brought = |enabled| digest(&ValidationRuleSpec { enabled, ..there.spec.clone() });
         let brought = there.annotations().get(SHIPPED_DIGEST);
         let unchanged = [true, false].iter().any(|enabled| brought == Some(&as_brought(*enabled)));
         let spec = self.instead_of(there).spec;
-        // A CRD from before there were lookups takes them away, and nobody else has done so.
+        // A CRD without lookups drops them: that isn't a user's change.
         let cut = there.spec == ValidationRuleSpec { lookups: Vec::new(), ..spec.clone() };
         (unchanged || cut) && there.spec != spec
     }
 
-    /// What it is where there is one: somebody who has only switched it on or off still gets the newer rule.
+    /// The rule to write over an existing one: a rule that was only enabled or disabled still gets updates.
     pub fn instead_of(&self, there: &ValidationRule) -> ValidationRule {
         let mut rule = self.0.clone();
         rule.spec.enabled = there.spec.enabled;

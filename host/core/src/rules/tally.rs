@@ -1,4 +1,4 @@
-//! How the live subjects stand to the rules: noted whenever one is planned, and told in the status of ValidationRules.
+//! The results of the rules for the live subjects: recorded whenever one is planned, and reported in the status of ValidationRules.
 
 use super::judge::{Finding, Judgement};
 use crate::world::ObjectKey;
@@ -8,22 +8,22 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-/// How many subjects a rule's status names.
+/// The maximum number of subjects in a rule's status.
 const MAX_SUBJECTS_NAMED: usize = 16;
 
-/// How one subject stands to the rules.
+/// The results of the rules for one subject.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleResults {
-    /// The rules that were asked about it, or about one of its objects.
+    /// The rules that apply to it or to one of its objects.
     pub matched: BTreeSet<String>,
-    /// Those that it breaks.
+    /// The rules that it breaks.
     pub breaks: BTreeSet<String>,
-    /// Those that can't be evaluated.
+    /// The rules that can't be evaluated for it.
     pub fails: BTreeSet<String>,
 }
 
 impl RuleResults {
-    /// Adds what was found.
+    /// Adds results.
     pub(crate) fn add(&mut self, judgement: &Judgement) {
         self.matched.extend(judgement.matched.iter().cloned());
         let found = |failed: bool| judgement.findings.iter().filter(move |finding: &&Finding| finding.failed == failed);
@@ -33,20 +33,20 @@ impl RuleResults {
     }
 }
 
-/// How all of them stand to one rule.
+/// The results of one rule for all subjects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// How many it was asked about.
+    /// The number of subjects that it applies to.
     pub matched: usize,
-    /// How many break it.
+    /// The number of subjects that break it.
     pub breaks: usize,
-    /// On how many it can't be evaluated.
+    /// The number of subjects for which it can't be evaluated.
     pub fails: usize,
-    /// The first of those that break it, as KIND NAMESPACE/NAME.
+    /// The first subjects that break it, as KIND NAMESPACE/NAME.
     pub named: Vec<String>,
 }
 
-/// How all subjects stand to all rules.
+/// The results of all rules for all subjects.
 #[derive(Debug, Default)]
 pub struct Tally {
     state: Mutex<TallyState>,
@@ -55,7 +55,7 @@ pub struct Tally {
 #[derive(Debug, Default)]
 struct TallyState {
     subjects: HashMap<ObjectKey, SubjectResults>,
-    /// Most subjects are asked about by the same rules: each list of them is kept once.
+    /// Most subjects have the same rules, so each distinct list is stored once.
     lists: BTreeSet<Arc<BTreeSet<String>>>,
     version: u64,
 }
@@ -68,7 +68,7 @@ struct SubjectResults {
 }
 
 impl Tally {
-    /// Notes how a subject stands now.
+    /// Records the current results for a subject.
     pub fn note(&self, key: &ObjectKey, stands: RuleResults) {
         let mut state = locked(&self.state);
         let RuleResults { matched, breaks, fails } = stands;
@@ -86,7 +86,7 @@ impl Tally {
         }
     }
 
-    /// Forgets a subject that is gone, or somebody else's.
+    /// Removes a subject that is deleted or no longer ours.
     pub fn forget(&self, key: &ObjectKey) {
         let mut state = locked(&self.state);
         if state.subjects.remove(key).is_some() {
@@ -94,12 +94,12 @@ impl Tally {
         }
     }
 
-    /// Grows with every change.
+    /// Increases with every change.
     pub fn version(&self) -> u64 {
         locked(&self.state).version
     }
 
-    /// By rule.
+    /// The counts per rule.
     pub fn counts(&self) -> BTreeMap<String, Count> {
         let mut state = locked(&self.state);
         let used: BTreeSet<Arc<BTreeSet<String>>> = state.subjects.values().map(|stood| Arc::clone(&stood.matched)).collect();

@@ -1,9 +1,9 @@
-//! What rules see: of an object what its user has written, and of a namespace its name and labels.
+//! The parts of objects that rules can read: what the user has written, and the name and labels of a namespace.
 
 use crate::world::LAST_APPLIED;
 use serde_json::{Map, Value, json};
 
-/// An object as rules see it at every door: what its user has written.
+/// An object in the form for rules at every entry point: what its user has written.
 pub fn object(api_version: &str, kind: &str, namespace: &str, name: &str, content: &Value) -> Value {
     let mut metadata = Map::new();
     metadata.insert("name".to_owned(), name.into());
@@ -13,7 +13,7 @@ pub fn object(api_version: &str, kind: &str, namespace: &str, name: &str, conten
     for part in ["labels", "annotations"] {
         let Some(Value::Object(map)) = content["metadata"].get(part) else { continue };
         let map: Map<_, _> = map.iter().filter(|(key, _)| *key != LAST_APPLIED).map(|(key, value)| (key.clone(), value.clone())).collect();
-        // The API server keeps no empty ones.
+        // The API server doesn't store empty ones.
         if !map.is_empty() {
             metadata.insert(part.to_owned(), Value::Object(map));
         }
@@ -28,7 +28,7 @@ pub fn object(api_version: &str, kind: &str, namespace: &str, name: &str, conten
     Value::Object(object)
 }
 
-/// A namespace as rules see it.
+/// A namespace in the form for rules.
 pub fn namespace<'a>(name: &str, labels: impl IntoIterator<Item = (&'a String, &'a String)>) -> Value {
     let labels: Map<String, Value> = labels.into_iter().map(|(key, value)| (key.clone(), value.as_str().into())).collect();
     json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})

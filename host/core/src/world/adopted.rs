@@ -1,20 +1,20 @@
-//! What stays of an object that was taken over from another controller: the pods that it runs must not notice.
+//! The retained parts of an adopted object, which keep its pods from restarting.
 
 use super::child::SUBJECT_KIND;
 use crate::{resource::Resource, workload};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
-/// The annotation that tells of a taking over: on an object from which manager, on a subject when.
+/// The annotation of an adoption: with the previous manager on an object, with the time on a subject.
 pub const ADOPTED: &str = "pointsman.dev/adopted";
 
-/// The annotation of a subject that names the workloads which were taken over with it, as KIND/NAME.
+/// The annotation of a subject with the workloads that were adopted with it, as KIND/NAME.
 pub const WORKLOADS: &str = "pointsman.dev/adopted-workloads";
 
-/// How many workloads a subject may have been taken over with: more than any has.
+/// The maximum number of adopted workloads of a subject: more than any subject has.
 const MAX_WORKLOADS: usize = 16;
 
-/// Reads the annotation [`WORKLOADS`]: the workloads, and what is wrong with the rest of it.
+/// Parses the annotation [`WORKLOADS`]: returns the workloads, and why the rest is invalid.
 pub fn workloads(text: &str) -> (Vec<(&'static Resource, String)>, Option<String>) {
     let mut known = Vec::new();
     let mut problem = None;
@@ -38,7 +38,7 @@ pub fn workloads(text: &str) -> (Vec<(&'static Resource, String)>, Option<String
     (known, problem)
 }
 
-/// Whether an object can have that name: a DNS subdomain.
+/// Whether a name is valid for an object: a DNS subdomain.
 pub fn is_object_name(name: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     name.len() <= 253
@@ -49,27 +49,27 @@ pub fn is_object_name(name: &str) -> bool {
         })
 }
 
-/// The labels by which other controllers, and ours, tell the component that an object is part of.
+/// The labels with which controllers, including ours, name an object's component.
 const COMPONENT: [&str; 3] = ["component", "ome.io/component", "serving.ome.io/component"];
 
-/// What of a Service says how it is reached from without, beside the fields of its load balancer.
+/// The fields of a Service that determine how it is reached from outside the cluster, in addition to those of its load balancer.
 const EXPOSED: [&str; 5] = ["type", "ports", "externalTrafficPolicy", "healthCheckNodePort", "allocateLoadBalancerNodePorts"];
 
-/// What an object was that another controller has made.
+/// The state of an object that another controller created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Adopted {
-    /// The manager that it was taken over from.
+    /// The manager from which it was adopted.
     pub from: String,
-    /// The part of its subject that it belongs to, by its labels.
+    /// Its component of the subject, by its labels.
     pub component: Option<String>,
-    /// What it runs, if it runs pods: its spec but for the number of replicas.
+    /// Its spec without the number of replicas, if it runs pods.
     pub runs: Option<Map<String, Value>>,
-    /// How it is reached from without, if it is a Service that is: others know its addresses and ports.
+    /// The fields that determine how it is reached from outside the cluster, if it is such a Service: clients know its addresses and ports.
     pub exposed: Option<Map<String, Value>>,
 }
 
 impl Adopted {
-    /// Reads a live object; none if it was not taken over.
+    /// Parses a live object; none if it isn't adopted.
     pub fn from_live(live: &Value) -> Option<Self> {
         let metadata = &live["metadata"];
         let from = metadata.get("annotations")?.get(ADOPTED)?.as_str()?.to_owned();
@@ -88,7 +88,7 @@ impl Adopted {
         Some(Self { from, component, runs, exposed })
     }
 
-    /// The templates of its pods, as they live: a Deployment's, or those of leaders and workers.
+    /// Its live pod templates: a Deployment's, or those of leaders and workers.
     pub fn templates(&self) -> Vec<&Value> {
         let Some(runs) = &self.runs else { return Vec::new() };
         let group = runs.get("leaderWorkerTemplate");
@@ -96,19 +96,19 @@ impl Adopted {
         runs.get("template").into_iter().chain(of_group.into_iter().flatten()).filter(|template| template.is_object()).collect()
     }
 
-    /// Whether its pods are still as the other controller has made them: ours carry our label.
+    /// Whether its templates are still those of the other controller: ours have our label.
     pub fn is_unchanged_since_adoption(&self) -> bool {
         self.templates().iter().any(|template| template["metadata"]["labels"].get(SUBJECT_KIND).is_none())
     }
 
-    /// The labels that it finds its pods by. They never change.
+    /// Its pod selector, which never changes.
     pub fn selector(&self) -> Option<BTreeMap<String, String>> {
         let labels = self.runs.as_ref()?.get("selector")?.get("matchLabels")?.as_object()?;
         Some(labels.iter().map(|(key, value)| (key.clone(), value.as_str().unwrap_or_default().to_owned())).collect())
     }
 }
 
-/// The same value without nulls: the API server prints some where nothing is.
+/// The value without nulls: the API server returns some for absent fields.
 fn without_nulls(value: &Value) -> Value {
     match value {
         Value::Object(fields) => {

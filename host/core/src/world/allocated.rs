@@ -1,4 +1,4 @@
-//! What the allocation has decided about each subject that it is about.
+//! The decisions of the allocation, per subject.
 
 use super::ObjectKey;
 use crate::allocation::Entry;
@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-/// The entries of the last ledger.
+/// The entries of the latest ledger.
 #[derive(Debug, Default)]
 pub(super) struct Allocated(BTreeMap<ObjectKey, Arc<Entry>>);
 
@@ -16,7 +16,7 @@ impl Allocated {
         self.0.get(key)
     }
 
-    /// Takes the entries of another ledger, and returns the subjects whose entries differ.
+    /// Replaces the entries, and returns the subjects whose entries differ.
     pub(super) fn replace(&mut self, entries: &BTreeMap<ObjectKey, Entry>) -> BTreeSet<ObjectKey> {
         let mut changed: BTreeSet<ObjectKey> = self.0.keys().filter(|key| !entries.contains_key(*key)).cloned().collect();
         self.0.retain(|key, _| entries.contains_key(key));

@@ -1,4 +1,4 @@
-//! Models, weights and runtimes: what services are planned again for when one changes, and what is counted for those who follow them.
+//! Models, weights and runtimes: a change of one requires new plans for the services that depend on it, and is counted for followers.
 
 use super::{
     ObjectKey, Read, Subscriber, Surroundings, World,
@@ -18,7 +18,7 @@ impl World {
 
     pub(super) fn set_weight(&mut self, key: ObjectKey, weight: Option<WeightView>) {
         let before = self.weights.get(&key.namespace, &key.name);
-        // What we ourselves write about it is of no matter to services.
+        // Our own writes don't affect services.
         let serves_the_same = before.zip(weight.as_ref()).is_some_and(|(before, weight)| before.serves_the_same(weight));
         Arc::make_mut(&mut self.weights).set(&key.namespace, &key.name, weight);
         self.catalogue_changes += 1;
@@ -27,23 +27,23 @@ impl World {
         }
     }
 
-    /// Notes which models change from now on, until the follower is dropped; and first all that are known.
+    /// Subscribes to changes of models, starting with all known ones, until the subscriber is dropped.
     pub fn follow_models(&mut self) -> Arc<Subscriber> {
         let all = [&BASE_MODEL, &CLUSTER_BASE_MODEL].into_iter().flat_map(|resource| self.keys(resource)).collect();
         self.model_followers.add(all)
     }
 
-    /// Counts the changes of models.
+    /// The number of changes of models.
     pub fn model_changes(&self) -> u64 {
         self.model_changes
     }
 
-    /// Counts the changes of models, weights, runtimes and of what subjects may use of them.
+    /// The number of changes of models, weights, runtimes, and of the parts of subjects that refer to them.
     pub fn catalogue_changes(&self) -> u64 {
         self.catalogue_changes
     }
 
-    /// A model as it stands in the cluster.
+    /// A model in the cluster.
     pub fn model(&self, key: &ObjectKey) -> Option<Arc<ModelView>> {
         self.models.get(&key.namespace, &key.name).cloned()
     }
@@ -61,9 +61,9 @@ impl World {
 
     pub(super) fn set_runtime(&mut self, key: ObjectKey, runtime: Option<RuntimeView>) {
         let before = self.runtimes.all.get(&key.namespace, &key.name);
-        // Whoever only might use it cares for what makes it a candidate.
+        // Services that might use it only depend on the fields that make it a candidate.
         let candidate = before.map(|before| &before.candidate) != runtime.as_ref().map(|runtime| &runtime.candidate);
-        // What we ourselves write about it is of no matter to services.
+        // Our own writes don't affect services.
         let serves_the_same = before.zip(runtime.as_ref()).is_some_and(|(before, runtime)| before.serves_the_same(runtime));
         self.catalogue_changes += 1;
         Arc::make_mut(&mut self.runtimes).set(&key.namespace, &key.name, runtime, candidate);

@@ -2,7 +2,7 @@ use super::*;
 use pointsman_sandbox::evaluator::ExpressionId;
 use serde_json::json;
 
-/// Made once: they take as long as all the rest.
+/// Built once, because that takes as long as all the rest.
 static SHAPES: LazyLock<[KindFields; 3]> = LazyLock::new(|| {
     ["InferenceService", "LLMInferenceService", "ClusterServingRuntime"].map(|kind| {
         let served = KINDS.iter().find(|served| (served.resource)().kind == kind).unwrap();
@@ -10,7 +10,7 @@ static SHAPES: LazyLock<[KindFields; 3]> = LazyLock::new(|| {
     })
 });
 
-/// Steps as messages write them, but for a dot within a key, which is ~ here.
+/// Parses steps in the form of messages, except that `~` replaces a dot within a key.
 fn path(text: &str) -> Path {
     let text = text.replace('[', ".[");
     let mut parts = text.split('.');

@@ -1,4 +1,4 @@
-//! The CEL rules of a CRD (`x-kubernetes-validations`), evaluated as the API server does when an object is made.
+//! Evaluates the CEL rules of a CRD (`x-kubernetes-validations`), as the API server does when an object is created.
 
 use super::{Step, Violation, below, settled, shown, step};
 use crate::rules::judge::unanswered;
@@ -9,23 +9,24 @@ use pointsman_sandbox::{
 use serde_json::{Map, Value, json};
 use std::{borrow::Cow, collections::HashMap, sync::Arc};
 
-/// The value that a rule is about.
+/// The root with the value that a rule applies to.
 const SELF: &str = "self";
 
-/// What that was before the change, which only admission knows.
+/// The root with the value before the change, which only admission has.
 const OLD: &str = "oldSelf";
 
-/// What came of a CRD's rules.
+/// The results of a CRD's rules.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Evaluated {
-    /// What is wrong.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// The rules that are about a change, each once, with the place and what it says: an object alone has none.
+    /// The transition rules, each once, with the place and the expression: they can't be evaluated for an object without its previous
+    /// state.
     pub not_evaluated: Vec<(String, String)>,
 }
 
-/// Evaluates the rules of a CRD's `openAPIV3Schema`, as JSON, on an object. It must fit the schema as far as the API server's rules need it:
-/// nothing that `validate` finds in it `blocks`.
+/// Evaluates the rules of a CRD's `openAPIV3Schema`, as JSON, for an object. No violation that `validate` finds in the object may be one
+/// that `blocks`.
 pub fn rules(object: &Value, schema: &Value, evaluator: &Evaluator) -> Evaluated {
     let object = settled(object, schema);
     let mut walk = Walk { evaluator, asking: None, programs: HashMap::new(), path: Vec::new(), evaluated: Evaluated::default() };
@@ -33,7 +34,7 @@ pub fn rules(object: &Value, schema: &Value, evaluator: &Evaluator) -> Evaluated
     walk.evaluated
 }
 
-/// A rule, compiled once for all its places.
+/// A rule, compiled once for all places.
 #[derive(Clone)]
 enum Prepared {
     Program(Program),
@@ -43,7 +44,7 @@ enum Prepared {
 struct Walk<'e> {
     evaluator: &'e Evaluator,
     asking: Option<Asking<'e>>,
-    /// By the expression and that of the message.
+    /// By the rule's expression and the message's expression.
     programs: HashMap<(String, Option<String>), Prepared>,
     path: Vec<Step>,
     evaluated: Evaluated,
@@ -51,7 +52,7 @@ struct Walk<'e> {
 
 impl Walk<'_> {
     fn visit(&mut self, value: &Value, schema: &Value) {
-        // A rule is never asked about null.
+        // Rules don't apply to null.
         if value.is_null() {
             return;
         }
@@ -82,7 +83,7 @@ impl Walk<'_> {
         self.path.pop();
     }
 
-    /// Evaluates the rules of one place.
+    /// Evaluates the rules at one place.
     fn evaluate(&mut self, value: &Value, schema: &Value) {
         let rules = schema["x-kubernetes-validations"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut bound = false;
@@ -112,7 +113,7 @@ impl Walk<'_> {
                 }
                 Ok(Outcome::Unmatched(_)) => {}
                 Err(error) => {
-                    // What it has forgotten must be bound again.
+                    // After an error, the value must be bound again.
                     bound = false;
                     self.put(invalid(&format!("{} evaluating rule: {}", unanswered(&error), rule_expression(rule))));
                 }
@@ -168,7 +169,7 @@ impl Walk<'_> {
     }
 }
 
-/// A resource as a rule at the top of its schema sees it: of its metadata no more than the names.
+/// A resource in the form for a rule at the root of its schema: of its metadata, only the names.
 fn resource(object: &Value) -> Value {
     let mut seen: Map<String, Value> = object.as_object().cloned().unwrap_or_default();
     let metadata = |name: &str| object["metadata"].get(name).map(|value| (name.to_owned(), value.clone()));
@@ -177,13 +178,13 @@ fn resource(object: &Value) -> Value {
     Value::Object(seen)
 }
 
-/// What people know a rule by.
+/// The text that identifies a rule in messages.
 fn rule_expression(rule: &Value) -> &str {
     let text = |name: &str| rule[name].as_str().map(str::trim).filter(|text| !text.is_empty());
     text("message").or_else(|| text("rule")).unwrap_or_default()
 }
 
-/// Whether a rule is about a change. One that can't be looked at may be.
+/// Whether a rule is a transition rule. One that can't be inspected counts as one.
 fn reads_old(evaluator: &Evaluator, source: &Source) -> bool {
     match evaluator.inspect(source) {
         Ok(Ok(paths)) => paths.iter().any(|path| path.root == OLD),
@@ -230,7 +231,7 @@ mod tests {
         assert_eq!(resource(&object), json!({"kind": "A", "metadata": {"name": "a"}, "spec": {}}));
     }
 
-    /// The evaluator knows nothing of the names that the API server gives to fields that are words of CEL.
+    /// The evaluator doesn't support the API server's escaped names for fields that are CEL keywords.
     #[test]
     fn no_rule_of_ours_needs_a_name_to_be_escaped() {
         fn collect(schema: &Value, found: &mut Vec<String>) {

@@ -1,18 +1,18 @@
-//! The forms that a schema can ask of a text.
+//! The formats of strings in schemas.
 
 use crate::duration;
 use k8s_openapi::jiff::civil::Date;
 use pointsman_sandbox::words::dns_label;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Whether the API server looks at a format, and we do. Dashes in its name don't count.
+/// Whether the API server checks a format, as we do. Dashes in its name are ignored.
 pub(super) fn known(format: &str) -> bool {
     const KNOWN: [&str; 13] =
         ["datetime", "date", "duration", "uri", "ipv4", "ipv6", "cidr", "mac", "uuid", "hostname", "byte", "k8sshortname", "k8slongname"];
     KNOWN.contains(&&*plain(format))
 }
 
-/// Whether a text has a format. A text has every format that isn't known.
+/// Whether a text has a format. For unknown formats, always true.
 pub(super) fn is(format: &str, text: &str) -> bool {
     match &*plain(format) {
         "datetime" => date_time(text),
@@ -32,7 +32,7 @@ pub(super) fn is(format: &str, text: &str) -> bool {
     }
 }
 
-/// Whether a text is a DNS name of lower case, as names of objects are.
+/// Whether a text is a lower-case DNS subdomain, like the names of objects.
 pub(super) fn subdomain(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(dns_label)
 }

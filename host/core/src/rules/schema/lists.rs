@@ -1,11 +1,11 @@
-//! Lists that are sets or maps: nothing may stand twice in them.
+//! Lists that are sets or maps, which must not contain duplicates.
 
 use super::{Step, Violation, below, shown, step};
 use pointsman_sandbox::digest::sorted;
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// What stands twice in a list.
+/// The duplicates in lists.
 pub(super) fn flaws(value: &Value, schema: &Value) -> Vec<Violation> {
     let mut found = Vec::new();
     visit(value, schema, &mut Vec::new(), &mut found);
@@ -54,7 +54,7 @@ fn in_map(items: &[Value], schema: &Value, path: &mut Vec<Step>, found: &mut Vec
     twice(items.iter().map(key), path, found);
 }
 
-/// Tells each value at its second place; once, however often it stands there.
+/// Reports each duplicated value once, at its second position.
 fn twice(values: impl Iterator<Item = Value>, path: &mut Vec<Step>, found: &mut Vec<Violation>) {
     let mut seen: HashMap<String, usize> = HashMap::new();
     for (number, value) in values.enumerate() {

@@ -1,4 +1,4 @@
-//! What every object has: its name, its labels and annotations.
+//! Checks the metadata of an object: its name, labels and annotations.
 
 use super::{Step, Violation};
 use pointsman_sandbox::words::{self, MAX_ANNOTATIONS_BYTES};
@@ -11,7 +11,7 @@ const OF_LABEL: &str = "a lowercase RFC 1123 label must consist of lower case al
 const OF_WORD: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 const WORDS: &str = "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is";
 
-/// What is wrong with the metadata of an object.
+/// The violations in the metadata of an object.
 pub(super) fn flaws(object: &Value) -> Vec<Violation> {
     let mut found = Vec::new();
     let metadata = &object["metadata"];
@@ -62,12 +62,12 @@ fn invalid(field: &str, value: &str, flaw: &str) -> Violation {
     Violation::new(&at(field), format!("Invalid value: {}: {flaw}", Value::from(value)))
 }
 
-/// At a key, which has a line of its own; the API server speaks of all of them together.
+/// The path ends with the key, which has its own line; the API server's message names only the whole map.
 fn invalid_in(field: &str, key: &str, value: &str, flaw: &str) -> Violation {
     invalid(field, value, flaw).within(Step::Key(key.to_owned()))
 }
 
-/// YAML makes numbers and truths of what looks so.
+/// YAML parses unquoted numbers and booleans as such.
 fn no_text(field: &str, key: &str) -> Violation {
     let step = Step::Key(key.to_owned());
     Violation::blocking(&at(field), format!("Invalid value: the value of {key} must be a string: put it in quotes")).within(step)
@@ -77,7 +77,7 @@ fn map<'m>(metadata: &'m Value, name: &str) -> impl Iterator<Item = (&'m String,
     metadata[name].as_object().map(Map::iter).into_iter().flatten()
 }
 
-/// A name's beginning, as the name that becomes of it is looked at.
+/// A generateName in the form in which it is checked: as if it were completed.
 fn unfinished(generated: &str) -> String {
     match generated.strip_suffix('-') {
         Some(before) if !before.is_empty() => format!("{before}a"),
@@ -144,7 +144,7 @@ fn key_flaws(key: &str) -> Vec<String> {
     flaws
 }
 
-/// Whether a text would be a name but for its length.
+/// Whether a text would be a valid name apart from its length.
 fn is_word(text: &str) -> bool {
     let outer = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
     outer(text.chars().next()) && outer(text.chars().last()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))

@@ -1,8 +1,8 @@
-//! What the API server finds wrong with an object of a kind of ours, by the kind's CRD and in the API server's words: offline the same
-//! is told as at admission.
+//! The violations that the API server reports for an object of one of our kinds, by the kind's CRD and with the API server's messages, so
+//! that offline checks report the same as admission.
 //!
-//! `values` holds values against a schema, `formats` are texts of a form, `lists` looks for what stands twice in a list, `metadata` at what every
-//! object has, `expressions` evaluates the CEL rules of a CRD.
+//! `values` checks values against a schema, `formats` checks formats of strings, `lists` finds duplicates in lists, `metadata` checks the
+//! fields that every object has, `expressions` evaluates the CEL rules of a CRD.
 
 mod expressions;
 mod formats;
@@ -23,22 +23,22 @@ use std::fmt;
 pub enum Step {
     /// A field.
     Field(String),
-    /// A key of a map, which is written in brackets.
+    /// A key of a map, written in brackets.
     Key(String),
-    /// The place in a list.
+    /// An index of a list.
     Item(usize),
 }
 
-/// Something that is wrong with an object.
+/// A violation in an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Where it is; the last steps needn't be there, where something is missing.
+    /// Its path. If something is missing, the last steps don't exist in the object.
     pub path: Vec<Step>,
-    /// What is wrong, as the API server says it after the field.
+    /// The API server's message after the field.
     pub message: String,
-    /// Whether the CRD's rules aren't evaluated because of it.
+    /// Whether the CRD's rules can't be evaluated because of it.
     pub blocks: bool,
-    /// The field, as the API server writes it.
+    /// The field, in the API server's form.
     pub field: String,
 }
 
@@ -51,7 +51,7 @@ impl Violation {
         Self { blocks: true, ..Self::new(path, message) }
     }
 
-    /// One whose place is told more closely by the path than by the field.
+    /// Extends the path to a more precise place than the field.
     fn within(mut self, step: Step) -> Self {
         self.path.push(step);
         self
@@ -64,7 +64,7 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What is wrong with an object by a CRD's `openAPIV3Schema`, as JSON: all but what the CRD's rules say, which `rules` evaluates.
+/// The violations of a CRD's `openAPIV3Schema`, as JSON, in an object: all except those of the CRD's rules, which `rules` evaluates.
 pub fn validate(object: &Value, schema: &Value) -> Vec<Violation> {
     let object = &settled(object, schema);
     let mut found = metadata::flaws(object);
@@ -73,7 +73,7 @@ pub fn validate(object: &Value, schema: &Value) -> Vec<Violation> {
     found
 }
 
-/// An object without the nulls that count for nothing: where a field can't be null, the API server takes null for its absence.
+/// An object without meaningless nulls: if a field isn't nullable, the API server treats null as absent.
 fn settled(value: &Value, schema: &Value) -> Value {
     match value {
         Value::Object(fields) => {
@@ -94,7 +94,7 @@ fn below<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
     schema["properties"].get(name).or_else(|| schema.get("additionalProperties").filter(|others| others.is_object()))
 }
 
-/// The step to a field: a key where the schema has a map.
+/// The step to a field: a key if the schema has a map.
 fn step(schema: &Value, name: &str) -> Step {
     let is_field = schema["properties"].get(name).is_some();
     if is_field { Step::Field(name.to_owned()) } else { Step::Key(name.to_owned()) }
@@ -124,7 +124,7 @@ fn written(path: &[Step]) -> String {
     text
 }
 
-/// A value as the API server shows it: JSON with sorted keys, whole numbers without a fraction.
+/// A value in the API server's form: JSON with sorted keys, integers without a fraction.
 fn shown(value: &Value) -> String {
     match value {
         Value::Number(number) => values::whole(value).map_or_else(|| number.to_string(), |whole| whole.to_string()),

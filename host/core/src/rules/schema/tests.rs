@@ -11,7 +11,7 @@ fn messages(object: &Value, schema: &Value) -> Vec<String> {
     validate(&object, schema).iter().map(Violation::to_string).collect()
 }
 
-/// What is wrong with one value, which is the field `a`.
+/// The messages for one value, in the field `a`.
 fn messages_for_field(value: &Value, schema: &Value) -> Vec<String> {
     messages(&json!({"a": value}), &json!({"properties": {"a": schema}}))
 }

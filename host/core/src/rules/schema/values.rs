@@ -1,4 +1,4 @@
-//! Values against a schema: types, bounds, patterns, what must be there.
+//! Checks values against a schema: types, limits, patterns, required fields.
 
 use super::{Step, Violation, formats, shown, written};
 use regex::Regex;
@@ -8,20 +8,20 @@ use std::{
     sync::{Arc, LazyLock, RwLock},
 };
 
-/// The largest number below which a float has all whole numbers.
+/// The limit up to which floats represent all integers exactly.
 const EXACT: f64 = 9_007_199_254_740_992.0;
 
-/// Patterns that were met, compiled; none for one that is no regular expression.
+/// Compiled patterns; none for an invalid regular expression.
 type Patterns = HashMap<String, Option<Arc<Regex>>>;
 
-/// What is wrong with a value.
+/// The violations in a value.
 pub(super) fn flaws(value: &Value, schema: &Value) -> Vec<Violation> {
     let mut walk = Walk { path: Vec::new(), found: Vec::new() };
     walk.visit(value, schema);
     walk.found
 }
 
-/// A number without a fraction.
+/// A number as an integer, if it has no fraction.
 pub(super) fn whole(value: &Value) -> Option<i128> {
     let Value::Number(number) = value else { return None };
     if let Some(number) = number.as_i64() {
@@ -35,7 +35,7 @@ pub(super) fn whole(value: &Value) -> Option<i128> {
     number.as_f64().and_then(whole)
 }
 
-/// What JSON calls a value.
+/// The JSON type of a value.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -48,7 +48,7 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// What a schema takes; nothing is anything.
+/// The types that a schema accepts; empty means any.
 fn types(schema: &Value) -> Vec<&str> {
     if schema["x-kubernetes-int-or-string"] == true { vec!["integer", "string"] } else { schema["type"].as_str().into_iter().collect() }
 }
@@ -102,7 +102,7 @@ impl Walk {
         self.path.pop();
     }
 
-    /// What the API server calls the place in a sentence.
+    /// The place in the form of the API server's messages.
     fn place(&self) -> String {
         written(&self.path)
     }
@@ -122,7 +122,7 @@ impl Walk {
         }
         let place = self.place();
         let message = match format(schema) {
-            // For these the API server names the format in the type's place, and nothing where a value has none.
+            // For these, the API server names the format instead of the type, and leaves the value empty.
             Some(format) if matches!(value, Value::Bool(_) | Value::Object(_)) => {
                 format!("Invalid value: \"\": {place} in body must be of type {format}: \"\"")
             }
@@ -272,12 +272,12 @@ impl Walk {
     }
 }
 
-/// Of several alternatives that don't fit the one in which the least is wrong says what that is.
+/// The violations of the alternative that has the fewest, if none matches.
 fn nearest(alternatives: Vec<Vec<Violation>>) -> Vec<Violation> {
     alternatives.into_iter().min_by_key(Vec::len).unwrap_or_default()
 }
 
-/// Whether a text has a part that matches. A pattern that is no regular expression matches nothing.
+/// Whether a part of a text matches. An invalid regular expression matches nothing.
 fn matches(pattern: &str, text: &str) -> bool {
     static PATTERNS: LazyLock<RwLock<Patterns>> = LazyLock::new(RwLock::default);
     let known = PATTERNS.read().ok().and_then(|patterns| patterns.get(pattern).cloned());
