@@ -1,4 +1,4 @@
-//! What is kept of an object that was made for a subject: what we own of it, and what it tells of its state.
+//! The stored state of an owned object: the part that we own, and its observed state.
 
 use super::{
     ObjectKey,
@@ -25,54 +25,54 @@ use std::{
 /// The prefix of our field managers; the kind of the subject in lower case follows.
 pub const FIELD_MANAGER_PREFIX: &str = "pointsman/";
 
-/// An object that was made for a subject.
+/// An object that was created for a subject.
 #[derive(Debug)]
 pub struct OwnedObject {
-    /// What names it.
+    /// Its identity.
     pub key: ObjectKey,
-    /// Its own identity.
+    /// Its uid.
     pub uid: String,
-    /// Its version: of two states the one with the higher version is the newer.
+    /// Its resource version: the state with the higher version is the newer one.
     pub version: u64,
-    /// The uid of the subject that it belongs to.
+    /// The uid of its subject.
     pub owner: Option<String>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// What it tells of itself.
+    /// Its observed state.
     pub observed: Observed,
-    /// A fingerprint of all that is read of it but its state.
+    /// The fingerprint of all parsed fields except the status.
     content: u64,
     /// Whether we have written it.
     ours: bool,
-    /// The part of it that we own, as text, and the fingerprint of that.
+    /// The part that we own, as text, and the fingerprint of that part.
     owned: Mutex<Owned>,
     fingerprint: u64,
-    /// What we own of what its pods are made from, as text, if that can't change while it exists.
+    /// The owned part of the fields that pods are created from, as text, if these fields are immutable.
     made_from: Option<Arc<str>>,
-    /// The plan that it was written by last, if it says so.
+    /// The plan that last wrote it, from its annotation.
     plan_hash: Option<PlanHash>,
 }
 
-/// What we own of an object.
+/// The part of an object that we own.
 #[derive(Clone, Debug)]
 enum Owned {
     Text(Box<str>),
-    /// What a plan says: there is nothing more to compare, and thousands of texts would be in memory for nothing.
+    /// The part equals the plan with this hash: the text is no longer needed for comparisons, and thousands of texts would waste memory.
     Settled(PlanHash),
 }
 
-/// Which plan an object was written by. The object carries it, so that a host that starts can tell defaults within a value that we own as a
-/// whole from what an earlier plan left there.
+/// The hash of the plan that wrote an object. The object has it as an annotation, so that after a start, the host can tell defaults within
+/// a value that we own as a whole from leftovers of an earlier plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlanHash {
-    /// Of everything that is planned.
+    /// The hash of the whole planned object.
     plan: u64,
-    /// Of what pods are made from.
+    /// The hash of the fields that pods are created from.
     pods: u64,
 }
 
 impl PlanHash {
-    /// Hashes a plan, whose fingerprint is known.
+    /// Hashes a planned object whose fingerprint is known.
     pub fn from_plan(resource: &Resource, planned: &Value, fingerprint: u64) -> Self {
         Self { plan: fingerprint, pods: of_pods(resource, planned) }
     }
@@ -89,137 +89,137 @@ impl std::fmt::Display for PlanHash {
     }
 }
 
-/// What a subject's status and plan are made from.
+/// The observed state that a subject's status and plan depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The generation of its spec.
     pub generation: Option<i64>,
-    /// The generation that its own controller has seen.
+    /// The generation that its controller has observed.
     pub observed_generation: Option<i64>,
-    /// The replicas that it asks for.
+    /// The requested number of replicas.
     pub replicas: Option<i64>,
     /// Whether we own that number.
     pub replicas_ours: bool,
-    /// The replicas that there are, of any version.
+    /// The number of existing replicas, of any version.
     pub current: i64,
-    /// Those of its newest version.
+    /// The number of replicas of the latest version.
     pub updated: i64,
-    /// Those that can take requests.
+    /// The number of replicas that can serve requests.
     pub available: i64,
-    /// What it tells in conditions, if it runs pods.
+    /// Its conditions, if it runs pods.
     pub conditions: Vec<Condition>,
-    /// The annotation that says which revision of a component it is, and the hash of its template.
+    /// The annotation with its component's revision and the hash of its template.
     pub revision: Option<String>,
-    /// Those that it had before, with their hashes.
+    /// Its previous revisions, with their hashes.
     pub revisions: Option<Box<str>>,
-    /// The revision that its label says.
+    /// The revision in its label.
     pub revision_label: Option<String>,
-    /// The choice of a runtime that it was made with.
+    /// The choice of a runtime that it was created with.
     pub runtime: Option<String>,
-    /// Of an autoscaler: the most replicas, where nobody has said them.
+    /// For an autoscaler: the derived maximum number of replicas, if nobody sets one.
     pub derived_most: Option<i64>,
-    /// The version of ours that made it.
+    /// The version of the host that created it.
     pub made_by: Option<String>,
-    /// Of a scheduler's objects: which endpoint picker they run, if it isn't llm-d's.
+    /// For a scheduler's objects: the endpoint picker that they run, if it isn't llm-d's.
     pub scheduler: Option<String>,
-    /// The scheduler that the host has named in templates which named none.
+    /// The scheduler that the host has set in templates that named none.
     pub pod_scheduler: Option<String>,
-    /// What a Knative Service tells of its revisions.
+    /// The status of a Knative Service's revisions.
     pub serving: Option<Box<KnativeStatus>>,
-    /// What stays of it as another controller has made it.
+    /// The retained state from another controller.
     pub adopted: Option<Arc<Adopted>>,
-    /// The memory that its pods were seen to take.
+    /// The measured memory usage of its pods.
     pub memory_usage: Option<Arc<MemoryUsage>>,
     /// The hash of the subject's spec that it was created from.
     pub spec_hash: Option<String>,
-    /// How often the run that it belongs to was started again before it was created.
+    /// The number of restarts of its run before it was created.
     pub attempt: Option<i64>,
-    /// What a Job tells of its pods.
+    /// A Job's status of its pods.
     pub job: Option<Box<JobStatus>>,
 }
 
-/// One of its conditions.
+/// A condition of the object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Condition {
-    /// What it is about.
+    /// Its type.
     #[serde(rename = "type")]
     pub type_: String,
     /// True, False or Unknown.
     pub status: String,
-    /// One word.
+    /// A reason in CamelCase.
     pub reason: String,
-    /// A sentence.
+    /// A message.
     pub message: String,
-    /// The generation that it speaks of.
+    /// The generation that it applies to.
     #[serde(rename = "observedGeneration")]
     pub observed_generation: Option<i64>,
 }
 
 impl Condition {
-    /// Whether it speaks of this generation, or says of none. What was said of a former state counts for nothing.
+    /// Whether it applies to this generation or names none. A condition for an earlier generation is ignored.
     pub fn is_for_generation(&self, generation: Option<i64>) -> bool {
         self.observed_generation.is_none_or(|seen| Some(seen) >= generation)
     }
 }
 
 impl Observed {
-    /// A condition of it, if it is told.
+    /// The condition of this type, if it is set.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Whether its own controller has seen its newest spec.
+    /// Whether its controller has observed the current spec.
     pub fn current_generation(&self) -> bool {
-        // Some kinds say it in their conditions alone.
+        // Some kinds have the generation only in their conditions.
         let seen = self.observed_generation.or_else(|| self.condition("Available")?.observed_generation);
         seen.is_some() && seen >= self.generation
     }
 }
 
-/// The annotation of a workload that names its revision and its template's hash.
+/// The annotation of a workload with its revision and its template's hash.
 pub const REVISION: &str = "pointsman.dev/revision";
 
-/// The annotation of a workload with the revisions that it had last, each as its number and the hash of its templates, and the one that it has as
-/// the last.
+/// The annotation of a workload with its latest revisions, each as the number and the hash of the templates; the last one is the current
+/// revision.
 pub const REVISIONS: &str = "pointsman.dev/revisions";
 
-/// The annotation of a workload that tells the choice of a runtime which it was made with. Where OME's own CRDs are installed, the status
-/// has no place for the choice, and this keeps it.
+/// The annotation of a workload with the choice of a runtime that it was created with. With OME's own CRDs, the status has no field for the
+/// choice, so it is stored here.
 pub const RUNTIME: &str = "pointsman.dev/runtime";
 
-/// The annotation of an `LLMInferenceService` that chooses its scheduler, and of the scheduler's objects the one that says what they run.
+/// The annotation of an `LLMInferenceService` that selects its scheduler, and of the scheduler's objects with the one that they run.
 pub const SCHEDULER: &str = "pointsman.dev/scheduler";
 
-/// The annotation of a workload with the scheduler that the host has named in its pod templates, because they named none.
+/// The annotation of a workload with the scheduler that the host has set in its pod templates because they named none.
 pub const POD_SCHEDULER: &str = "pointsman.dev/pod-scheduler";
 
-/// The annotation of an autoscaler whose maximum nobody has said.
+/// The annotation of an autoscaler whose maximum is derived.
 pub const DERIVED: &str = "pointsman.dev/derived-max";
 
-/// The label that says which revision of a component an object or a pod is.
+/// The label with the revision of a component on its objects and pods.
 pub const REVISION_LABEL: &str = "serving.ome.io/revision";
 
-/// The annotation of a workload that says which generation of its subject it was made from.
+/// The annotation of a workload with the generation of its subject that it was created from.
 pub const GENERATION: &str = "ome.io/resource-version";
 
-/// The annotation of a workload that has the subject's spec as it was applied.
+/// The annotation of a workload with the subject's applied spec.
 pub const APPLIED: &str = "ome.io/last-applied-configuration";
 
 /// The annotation of a Job with the hash of the subject's spec that it was created from.
 pub const SPEC_HASH: &str = "pointsman.dev/spec-hash";
 
-/// The annotation of a Job that says how often its run was started again before.
+/// The annotation of a Job with the number of restarts of its run before it.
 pub const ATTEMPT: &str = "pointsman.dev/attempt";
 
-/// The annotation of every object that tells the plan which it was written by last.
+/// The annotation of every object with the hash of the plan that last wrote it.
 pub const PLAN_HASH: &str = "pointsman.dev/plan-hash";
 
-/// The label that says which version of ours has made an object.
+/// The label with the version of the host that created an object.
 pub const VERSION: &str = "ome.io/version";
 
 impl OwnedObject {
-    /// Reads a live object. What is known of an earlier state of it needs not be found out again.
+    /// Parses a live object. Unchanged parts are taken from its known earlier state.
     pub(super) fn from_live(key: ObjectKey, (text, live): (&str, &Live<'_>), known: Option<&Self>) -> Self {
         let uid = live.uid();
         let content = live.fingerprint();
@@ -234,7 +234,7 @@ impl OwnedObject {
             let plan_hash = take_plan_hash(&mut part);
             let text = part.to_string();
             let fingerprint = fingerprint(&part);
-            // Others may have changed what is theirs.
+            // Only fields of others may have changed.
             let same = known.filter(|known| known.uid == uid && known.fingerprint == fingerprint);
             let owned = same.map_or_else(|| Owned::Text(text.into()), |known| locked(&known.owned).clone());
             let made_from = unchangeable_part(key.resource, &part).map(|part| part.to_string().into());
@@ -249,7 +249,7 @@ impl OwnedObject {
     pub fn settled(&self, planned: &Value, fingerprint: u64) -> bool {
         let mut owned = locked(&self.owned);
         match &*owned {
-            // By another plan it would be something else.
+            // The object equals only the plan with this hash.
             Owned::Settled(by) => by.plan == fingerprint,
             Owned::Text(text) => {
                 let hash = PlanHash::from_plan(self.key.resource, planned, fingerprint);
@@ -266,7 +266,7 @@ impl OwnedObject {
         }
     }
 
-    /// Whether the pods that run by it are made from what is planned.
+    /// Whether its running pods match the plan.
     pub fn keeps_pods(&self, planned: &Value) -> bool {
         let resource = self.key.resource;
         match &*locked(&self.owned) {
@@ -283,12 +283,12 @@ impl OwnedObject {
         }
     }
 
-    /// Whether its pods are made from what was written last for them, although the API server keeps it in another form.
+    /// Whether its pods were created from the last write of these fields, although the API server stores them in another form.
     pub fn was_written_for_pods(&self, planned: &Value) -> bool {
         self.plan_hash.is_some_and(|by| by.pods == of_pods(self.key.resource, planned))
     }
 
-    /// The part of its body that can't change while it exists, as a plan may repeat it; none of an object that isn't ours or can change.
+    /// The owned immutable part of its body, for a plan to repeat; none for an object that isn't ours or is mutable.
     pub fn made_from(&self) -> Option<Value> {
         serde_json::from_str(self.made_from.as_deref()?).ok()
     }
@@ -298,7 +298,7 @@ impl OwnedObject {
         self.ours
     }
 
-    /// Whether a part of what isn't settled is as planned.
+    /// Whether a part of an object that isn't settled as a whole is as planned.
     pub fn settled_at(&self, path: &str, planned: &Value) -> bool {
         let Owned::Text(text) = &*locked(&self.owned) else { return false };
         let owned: Value = serde_json::from_str(text).unwrap_or_default();
@@ -314,13 +314,13 @@ impl OwnedObject {
             || self.fingerprint != other.fingerprint
     }
 
-    /// A fingerprint of what we own of it.
+    /// The fingerprint of the part that we own.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 }
 
-/// Takes the hash of the plan out of what we own: no plan says it.
+/// Removes the hash of the plan from the owned part, because plans don't contain it.
 fn take_plan_hash(part: &mut Value) -> Option<PlanHash> {
     let metadata = part.get_mut("metadata")?.as_object_mut()?;
     let annotations = metadata.get_mut("annotations")?.as_object_mut()?;
@@ -334,7 +334,7 @@ fn take_plan_hash(part: &mut Value) -> Option<PlanHash> {
     PlanHash::parse(hash?.as_str()?)
 }
 
-/// What we own of what the pods of an object are made from, if that can't change while it exists.
+/// The owned part of the fields that pods are created from, if they are immutable.
 fn unchangeable_part(resource: &Resource, part: &Value) -> Option<Value> {
     let workload = Workload::find(resource).filter(|workload| workload.is_immutable())?;
     let mut kept = Value::Null;
@@ -347,7 +347,7 @@ fn unchangeable_part(resource: &Resource, part: &Value) -> Option<Value> {
     kept.is_object().then_some(kept)
 }
 
-/// A fingerprint of what pods are made from.
+/// The fingerprint of the fields that pods are created from.
 fn of_pods(resource: &Resource, planned: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     for path in resource.pods() {
@@ -356,7 +356,7 @@ fn of_pods(resource: &Resource, planned: &Value) -> u64 {
     hasher.finish()
 }
 
-/// A short digest of a value, which the order of keys doesn't change: a service whose author only moves a key stays as it is.
+/// A short hash of a value, independent of the order of keys: reordering keys changes nothing for a service.
 pub fn fingerprint(value: &Value) -> u64 {
     let mut hasher = DefaultHasher::new();
     discriminant(value).hash(&mut hasher);
@@ -388,7 +388,7 @@ pub fn manager(kind: &str) -> String {
     format!("{FIELD_MANAGER_PREFIX}{}", kind.to_lowercase())
 }
 
-/// What an object is asked to be.
+/// The requested state of an object.
 fn desired_state(live: &Value, part: &Value) -> Observed {
     let number = |path: &str| live.pointer(path).and_then(Value::as_i64);
     let metadata =
@@ -413,7 +413,7 @@ fn desired_state(live: &Value, part: &Value) -> Observed {
     }
 }
 
-/// What its own controller says of it.
+/// The status that its controller reports.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ReportedStatus {
@@ -435,14 +435,14 @@ fn observe(resource: &'static Resource, live: &Live<'_>, asked: Observed) -> Obs
         Some(WorkloadStatus::Replicas) | None => {}
     }
     let state: ReportedStatus = live.status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
-    // What an autoscaler or a budget tells of itself changes with every pod, and a plan or a status says nothing of it; of routes and pools their
-    // parents tell, whoever made them.
+    // The conditions of autoscalers and disruption budgets change with every pod, but no plan or status uses them; for routes and pools,
+    // the conditions of their parents are stored elsewhere.
     let conditions = if workload.is_some() { state.conditions } else { Vec::new() };
     Observed {
         observed_generation: state.observed_generation,
         current: state.replicas,
         updated: state.updated_replicas,
-        // A LeaderWorkerSet calls a group that is ready what a Deployment calls an available replica.
+        // A LeaderWorkerSet reports ready groups where a Deployment reports available replicas.
         available: state.available_replicas.or(state.ready_replicas).unwrap_or_default(),
         conditions,
         ..asked

@@ -1,15 +1,15 @@
-//! The objects that were made for subjects, by their owners.
+//! The objects that were created for subjects, by owner.
 
 use super::{ObjectKey, OwnedObject, Owner, World};
 use std::sync::Arc;
 
 impl World {
-    /// Whose an object is, if it is known: a subject, or one that is gone.
+    /// The owner of an object, if the object is known: a subject, or none if that is deleted.
     pub fn owner(&self, key: &ObjectKey) -> Option<Option<&ObjectKey>> {
         self.owners.get(key).map(|owner| self.uids.get(owner))
     }
 
-    /// What is known of an object that was made for a subject.
+    /// The state of an object that was created for a subject.
     pub fn child(&self, key: &ObjectKey) -> Option<Arc<OwnedObject>> {
         self.children.get(self.owners.get(key)?)?.get(key).cloned()
     }
@@ -22,7 +22,7 @@ impl World {
         }
         let news = known.as_ref().is_none_or(|known| known.differs(&child));
         let Some(owner) = child.owner.clone() else {
-            // Nobody's any more: whose it was makes it anew, or finds out why it can't.
+            // It no longer has an owner: its former subject creates it again, or reports why it can't.
             self.remove_child(&key);
             return;
         };

@@ -1,14 +1,14 @@
-//! The pods that fail, by the subject that their labels name.
+//! Failing pods, by the subject in their labels.
 
 use super::{Pod, World};
 use std::sync::Arc;
 
 impl World {
-    /// Of a pod that works there is nothing to know: what runs it counts those.
+    /// Healthy pods aren't stored: their workload counts them.
     pub(super) fn put_pod(&mut self, pod: Pod) {
         let subject_key = (pod.kind.clone(), pod.namespace.clone(), pod.subject.clone());
         let place = (pod.namespace.clone(), pod.name.clone());
-        // Somebody may have changed its labels.
+        // The pod's labels may have changed.
         let known = self.whose.get(&place).and_then(|whose| Some((whose == &subject_key, self.pods.get(whose)?.get(&pod.name)?)));
         if !self.relisting && known.is_some_and(|(_, before)| before.version > pod.version) {
             return;

@@ -1,4 +1,4 @@
-//! Who wants to know what changes, beside the queue: each has what has changed since asking last.
+//! Subscribers to changes in addition to the queue: each gets the changes since it last asked.
 
 use super::ObjectKey;
 use pointsman_sandbox::sync::locked;
@@ -7,22 +7,22 @@ use std::{
     sync::{Arc, Mutex, Weak},
 };
 
-/// What has changed for one of them.
+/// The pending changes for a subscriber.
 pub type Subscriber = Mutex<BTreeSet<ObjectKey>>;
 
-/// All of them, each until it is dropped.
+/// All subscribers, until they are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Followers(Vec<Weak<Subscriber>>);
 
 impl Followers {
-    /// Adds one, with what it is to look at first.
+    /// Adds a subscriber with its first pending changes.
     pub(super) fn add(&mut self, first: BTreeSet<ObjectKey>) -> Arc<Subscriber> {
         let follower = Arc::new(Mutex::new(first));
         self.0.push(Arc::downgrade(&follower));
         follower
     }
 
-    /// Has changes added for each.
+    /// Adds changes for each subscriber.
     pub(super) fn note(&mut self, add: impl Fn(&mut BTreeSet<ObjectKey>)) {
         self.0.retain(|follower| follower.strong_count() > 0);
         for follower in self.0.iter().filter_map(Weak::upgrade) {

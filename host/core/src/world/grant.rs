@@ -1,4 +1,4 @@
-//! What is kept of the Gateway API's `ReferenceGrants`: who may name what from another namespace.
+//! The Gateway API's `ReferenceGrants`: references that a namespace permits from others.
 
 use super::{ObjectKey, live::Live};
 use serde::Deserialize;
@@ -11,20 +11,20 @@ pub struct ReferenceGrant {
     to: Vec<GrantReference>,
 }
 
-/// One side of a grant, or of a reference that wants one.
+/// One side of a grant, or of a reference that needs one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct GrantReference {
     group: String,
     kind: String,
-    /// Of `from`.
+    /// Only in `from`.
     namespace: String,
-    /// Of `to`; all objects of the kind if there is none.
+    /// Only in `to`; none means all objects of the kind.
     name: Option<String>,
 }
 
 impl GrantReference {
-    /// An object, on either side.
+    /// Converts an object, for either side.
     pub fn from_key(key: &ObjectKey) -> Self {
         let ObjectKey { resource, namespace, name } = key;
         Self { group: resource.group.to_owned(), kind: resource.kind.to_owned(), namespace: namespace.clone(), name: Some(name.clone()) }
@@ -36,12 +36,12 @@ impl GrantReference {
 }
 
 impl ReferenceGrant {
-    /// Reads a live object. What can't be read grants nothing.
+    /// Parses a live object. An unreadable one grants nothing.
     pub(super) fn from_live(live: &Live<'_>) -> Self {
         live.field("spec").and_then(|spec| serde_json::from_str(spec.get()).ok()).unwrap_or_default()
     }
 
-    /// Whether it lets one object name another of the grant's own namespace.
+    /// Whether it permits a reference from one object to another in the grant's own namespace.
     pub fn allows(&self, from: &GrantReference, to: &GrantReference) -> bool {
         let names = |granted: &GrantReference| granted.name.as_ref().is_none_or(|name| name.is_empty() || Some(name) == to.name.as_ref());
         self.from.iter().any(|granted| granted.is_of_kind(from) && granted.namespace == from.namespace)

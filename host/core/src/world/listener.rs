@@ -1,4 +1,4 @@
-//! What a Gateway listens on: which routes it takes, and by which addresses it is reached.
+//! The listeners of a Gateway: the routes that they accept, and their URLs.
 
 use super::Labels;
 use crate::{resource::HTTP_ROUTE, selector::selects};
@@ -10,14 +10,14 @@ use serde::Deserialize;
 #[serde(default, rename_all = "camelCase")]
 pub struct Listener {
     pub(super) name: String,
-    /// The host names that it takes; all if there is none. It may begin with `*.`.
+    /// The host name that it accepts; all if there is none. It may start with `*.`.
     hostname: Option<String>,
     protocol: String,
     pub(super) port: i64,
     allowed_routes: Allowed,
 }
 
-/// The routes that may hang on it.
+/// The routes that may attach to it.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 struct Allowed {
@@ -38,7 +38,7 @@ struct RouteKind {
     kind: String,
 }
 
-/// Where a route is: the name of its namespace and the labels of that.
+/// The namespace of a route, with its labels.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteNamespace<'a> {
     /// The namespace.
@@ -48,7 +48,7 @@ pub struct RouteNamespace<'a> {
 }
 
 impl Listener {
-    /// Whether an `HTTPRoute` may hang on it.
+    /// Whether an `HTTPRoute` may attach to it.
     pub(super) fn allows(&self, from: RouteNamespace<'_>, own: &str) -> bool {
         let Allowed { namespaces, kinds } = &self.allowed_routes;
         let kind = kinds.is_empty() || kinds.iter().any(|kind| kind.kind == HTTP_ROUTE.kind);
@@ -65,12 +65,12 @@ impl Listener {
         kind && namespace
     }
 
-    /// The addresses of those who ask for one of these host names, or for any if there is none.
+    /// The URLs for these host names, or for all of the listener's if there are none.
     pub(super) fn urls(&self, hosts: &[String], addresses: &[String]) -> Vec<String> {
         let (scheme, usual) = match self.protocol.as_str() {
             "HTTP" => ("http", 80),
             "HTTPS" => ("https", 443),
-            // No HTTPRoute hangs on any other.
+            // HTTPRoutes attach to no other protocols.
             _ => return Vec::new(),
         };
         let port = if self.port == usual { String::new() } else { format!(":{}", self.port) };
@@ -81,14 +81,14 @@ impl Listener {
             Some(own) if hosts.is_empty() => vec![own],
             Some(own) => hosts.iter().filter_map(|host| narrower(host, own)).collect(),
         };
-        // A wildcard is no name that anything is reached by.
+        // A wildcard isn't a usable host name.
         let names = names.into_iter().filter(|name| !name.contains('*'));
         let bracketed = |name: &String| if name.contains(':') { format!("[{name}]") } else { name.clone() };
         names.map(|name| format!("{scheme}://{}{port}", bracketed(name))).collect()
     }
 }
 
-/// Of two host names that may begin with `*.` the one that the other includes.
+/// The more specific of two host names that may start with `*.`; none if neither includes the other.
 fn narrower<'h>(one: &'h String, other: &'h String) -> Option<&'h String> {
     let includes = |wide: &str, narrow: &str| wide.strip_prefix('*').is_some_and(|end| narrow.len() > end.len() && narrow.ends_with(end));
     if one == other || includes(other, one) {

@@ -1,4 +1,4 @@
-//! A live object's text, read no further than somebody needs it: most of what a watch brings is what others manage, or known already.
+//! The text of a live object, parsed only as far as needed: most updates from a watch concern other managers' fields, or change nothing.
 
 use super::child::FIELD_MANAGER_PREFIX;
 use k8s_openapi::jiff::Timestamp;
@@ -14,19 +14,19 @@ use std::{
     hash::{DefaultHasher, Hash, Hasher},
 };
 
-/// Where kubectl keeps what it has applied: the object once more. It is never carried anywhere.
+/// The annotation in which kubectl stores the object that it applied. It is never propagated.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// An object by its parts.
+/// An object in parts.
 #[derive(Debug, Default)]
 pub struct Live<'a> {
     pub metadata: Metadata<'a>,
     pub(super) status: Option<&'a RawValue>,
-    /// Everything else: its spec, or what it has in the place of one.
+    /// All other fields: its spec, or the equivalent of one.
     rest: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
 
-/// What is read of its metadata.
+/// The parsed fields of its metadata.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Metadata<'a> {
@@ -53,7 +53,7 @@ pub struct Metadata<'a> {
     pub(super) managed_fields: Option<Vec<Managed<'a>>>,
 }
 
-/// What a manager owns.
+/// The managedFields of one manager.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Managed<'a> {
@@ -67,7 +67,7 @@ pub(super) struct Managed<'a> {
     fields_v1: Option<&'a RawValue>,
 }
 
-/// Of what a manager owns, its labels.
+/// The labels that a manager owns.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct OwnedFields {
@@ -102,7 +102,7 @@ struct Owner {
 }
 
 impl<'a> Live<'a> {
-    /// Takes a text apart. What isn't an object has no parts.
+    /// Splits a text into parts. A text that isn't an object has none.
     pub fn parse(text: &'a str) -> Self {
         serde_json::from_str(text).unwrap_or_default()
     }
@@ -115,7 +115,7 @@ impl<'a> Live<'a> {
         self.metadata.resource_version.as_deref().and_then(|version| version.parse().ok()).unwrap_or_default()
     }
 
-    /// When it was made; offline nobody knows.
+    /// The time of its creation; none offline.
     pub(super) fn created(&self) -> Option<Timestamp> {
         self.metadata.creation_timestamp.as_deref()?.parse().ok()
     }
@@ -124,7 +124,7 @@ impl<'a> Live<'a> {
         self.metadata.deletion_timestamp.is_some()
     }
 
-    /// Whether it says who has written it.
+    /// Whether it has managedFields.
     pub(super) fn has_managed_fields(&self) -> bool {
         self.metadata.managed_fields.as_ref().is_some_and(|managed| !managed.is_empty())
     }
@@ -133,7 +133,7 @@ impl<'a> Live<'a> {
         self.metadata.labels.map(strings).unwrap_or_default()
     }
 
-    /// The labels that a manager owns and nobody else does.
+    /// The labels that only this manager owns.
     pub(super) fn labels_owned_only_by(&self, manager: &str) -> BTreeMap<String, String> {
         let managed = || self.metadata.managed_fields.iter().flatten();
         let (owned, others): (Vec<_>, Vec<_>) = managed().partition(|entry| entry.manager == manager);
@@ -150,24 +150,24 @@ impl<'a> Live<'a> {
         owners.into_iter().find(|owner| owner.controller)
     }
 
-    /// The uid of the object that it belongs to.
+    /// The uid of its owner.
     pub fn owner(&self) -> Option<String> {
         self.controller().map(|owner| owner.uid)
     }
 
-    /// The group and the name of the object that it belongs to.
+    /// The group and the name of its owner.
     pub fn owner_group_and_name(&self) -> Option<(String, String)> {
         let Owner { api_version, name, .. } = self.controller()?;
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         Some((group.to_owned(), name))
     }
 
-    /// A part of it beside metadata and status.
+    /// A field other than metadata and status.
     pub(super) fn field(&self, name: &str) -> Option<&'a RawValue> {
         self.rest.iter().find_map(|(key, value)| (key == name).then_some(*value))
     }
 
-    /// A fingerprint of all but what its own controller says of it and what others manage.
+    /// The fingerprint of all fields except its status and those of other managers.
     pub(super) fn fingerprint(&self) -> u64 {
         let Metadata { labels, annotations, owner_references, managed_fields, .. } = &self.metadata;
         let mut hasher = DefaultHasher::new();
@@ -186,12 +186,12 @@ impl<'a> Live<'a> {
     }
 }
 
-/// A text that is part of another.
+/// A string that borrows from the text.
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// A map of texts.
+/// A map of strings.
 pub fn strings(map: &RawValue) -> BTreeMap<Cow<'_, str>, Cow<'_, str>> {
     let map: BTreeMap<Text<'_>, Text<'_>> = serde_json::from_str(map.get()).unwrap_or_default();
     map.into_iter().map(|(key, value)| (key.0, value.0)).collect()
@@ -224,27 +224,27 @@ impl<'de> Deserialize<'de> for Live<'de> {
     }
 }
 
-/// A live object without its status and without what others manage; null if it is none.
+/// A live object without its status and without other managers' fields; null if it isn't an object.
 pub(super) fn value(text: &str) -> Value {
     let mut text = serde_json::Deserializer::from_str(text);
     ParsePosition::Object.deserialize(&mut text).ok().flatten().unwrap_or_default()
 }
 
-/// Where in an object a value stands.
+/// The position of a value in an object.
 #[derive(Clone, Copy)]
 enum ParsePosition {
     Object,
     Metadata,
-    /// Its managedFields.
+    /// The managedFields.
     Managers,
-    /// One of them. It begins with the manager's name, so that all others can be passed over.
+    /// One entry of managedFields. It starts with the manager's name, so that entries of others can be skipped.
     Manager,
-    /// Everything else is read whole.
+    /// Everything else, which is parsed completely.
     Other,
 }
 
 impl ParsePosition {
-    /// What stands under a key; none if nobody looks at it.
+    /// The position of the value for a key; none if the value isn't needed.
     fn inner(self, key: &str) -> Option<Self> {
         match (self, key) {
             (Self::Object, "status") => None,
@@ -256,7 +256,7 @@ impl ParsePosition {
 }
 
 impl<'de> DeserializeSeed<'de> for ParsePosition {
-    /// None where it is somebody else's.
+    /// None if it belongs to another manager.
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Option<Value>, D::Error> {

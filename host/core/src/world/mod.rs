@@ -1,7 +1,7 @@
-//! What we know of the cluster: filled by the watches, or offline by files, and read by plans through snapshots.
+//! The known state of the cluster: written by the watches, or offline from files, and read by plans through snapshots.
 //!
-//! Every change says which subjects it touches: the one that an object belongs to, and those whose last plan has read it. What is
-//! kept is pruned to what plans and statuses are made from.
+//! Every change touches subjects: the owner of the object, and all subjects whose last plan read it. Stored objects are pruned to the
+//! fields that plans and statuses need.
 
 pub mod adopted;
 mod allocated;
@@ -59,35 +59,35 @@ use std::{
 use subjects_by_age::{Age, SubjectsByAge};
 use update::UpdatedObject;
 
-/// What a subject's namespace says.
+/// The labels of a namespace.
 pub type Labels = BTreeMap<String, String>;
 
-/// Whose a pod is, as its labels say: kind, namespace and name of the subject.
+/// The subject of a pod, from its labels: kind, namespace and name.
 type PodSubjectKey = (String, String, String);
 
-/// The namespace and the uid of a subject. An object can name an owner in another namespace, and doesn't belong to it: whoever knows the
-/// uid of another tenant's service could slip it objects.
+/// The namespace and the uid of a subject. An object may name an owner in another namespace, but doesn't belong to it: otherwise, anyone
+/// who knows the uid of another tenant's service could add objects to it.
 type Owner = (String, String);
 
 fn whose(subject: &Subject) -> PodSubjectKey {
     (subject.key.resource.kind.to_owned(), subject.key.namespace.clone(), subject.label.clone())
 }
 
-/// Subjects that changes have touched.
+/// The subjects that changes have touched.
 #[derive(Debug, Default)]
 pub struct Touched {
-    /// To be looked at now.
+    /// Subjects to reconcile now.
     pub now: BTreeSet<ObjectKey>,
-    /// To be looked at soon.
+    /// Subjects to reconcile soon.
     pub soon: BTreeSet<ObjectKey>,
 }
 
-/// Everything that is known.
+/// The complete known state.
 #[derive(Debug, Default)]
 pub struct World {
-    /// Counts up with each change.
+    /// Increases with each change.
     revision: u64,
-    /// The kinds that can be read and written now.
+    /// The kinds that are currently available.
     available: Arc<BTreeSet<&'static Resource>>,
     denied: Arc<DeniedKinds>,
     namespaces: BTreeMap<String, Arc<Labels>>,
@@ -98,66 +98,66 @@ pub struct World {
     weights: Arc<Scoped<WeightView>>,
     configs: Arc<Scoped<Value>>,
     grants: Arc<Scoped<ReferenceGrant>>,
-    /// The entries of the last ledger.
+    /// The entries of the latest ledger.
     allocated: Allocated,
     unallocated: Option<Arc<str>>,
-    /// What subjects may name. It changes with every word of a Gateway, and a snapshot copies it.
+    /// The objects that subjects may name. It changes with every status of a Gateway, and snapshots copy it.
     named: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
-    /// Whose each of the pods is that are kept.
+    /// The subject of each stored pod.
     whose: HashMap<(String, String), PodSubjectKey>,
-    /// What belongs to a subject.
+    /// The objects of each subject.
     children: HashMap<Owner, BTreeMap<ObjectKey, Arc<OwnedObject>>>,
     owners: HashMap<ObjectKey, Owner>,
-    /// The subjects by uid, and by what their pods' label says.
+    /// The subjects by uid, and by their pods' labels.
     uids: HashMap<Owner, ObjectKey>,
     labels: HashMap<PodSubjectKey, ObjectKey>,
-    /// The pods that fail.
+    /// The failing pods.
     pods: HashMap<PodSubjectKey, BTreeMap<String, Arc<Pod>>>,
     readers: Readers,
     touched: BTreeSet<ObjectKey>,
-    /// Whether what comes is from a list.
+    /// Whether the current update is from a list.
     relisting: bool,
-    /// The version that the watch of each kind has come to, by namespace: each may have a watch of its own.
+    /// The latest version that the watch of each kind has reached, per namespace: each namespace may have its own watch.
     passed: HashMap<&'static Resource, HashMap<String, u64>>,
-    /// What is known by an answer to a write alone: the watch hasn't come to it.
+    /// Objects that are only known from the response to a write, because the watch hasn't reached them yet.
     answered: HashMap<ObjectKey, u64>,
-    /// Touched only by what their objects and pods report, or by what older subjects have come to.
+    /// Subjects that only reports of their objects and pods, or changes of older subjects, have touched.
     reported: BTreeSet<ObjectKey>,
-    /// What was touched since somebody beside the queue has asked last.
+    /// The subscribers to touched subjects.
     followers: Followers,
-    /// The models that have changed since somebody has asked last.
+    /// The subscribers to changed models.
     model_followers: Followers,
-    /// Counts their changes.
+    /// The number of changes of models.
     model_changes: u64,
-    /// Counts the changes of models, weights, runtimes and of what subjects may use of them.
+    /// The number of changes of models, weights, runtimes, and of the parts of subjects that refer to them.
     catalogue_changes: u64,
 }
 
 impl World {
-    /// Takes an object as it is now. One that is older than what is known is no news.
+    /// Stores the current state of an object. A state older than the known one is ignored.
     pub fn put(&mut self, resource: &'static Resource, object: &Value) {
         let text = object.to_string();
         let news = ObjectUpdate::read(resource, &text, |key| self.child(key));
         self.apply_update(news);
     }
 
-    /// Takes what a watch has told.
+    /// Stores an update from a watch.
     pub fn apply_update(&mut self, news: ObjectUpdate) {
         self.advance_to(&news.key, news.version);
         self.answered.remove(&news.key);
         self.store(news);
     }
 
-    /// Takes an object from a list that was asked for anew. It counts even if it seems older than what is known, as it does when the
-    /// cluster was restored from a backup; but not if what is known is an answer that the list can't know of yet.
+    /// Stores an object from a new list. It takes precedence even if it seems older than the known state, for example after the cluster was
+    /// restored from a backup; but not over the response to a write, which the list may not contain yet.
     pub fn apply_listed(&mut self, news: ObjectUpdate) {
         self.relisting = !self.answered.contains_key(&news.key);
         self.store(news);
         self.relisting = false;
     }
 
-    /// Takes what the API server has answered to a write of ours. What the watch has passed already it knows better: the object may be
-    /// gone since.
+    /// Stores the API server's response to one of our writes. If the watch has already passed this version, it knows better: the object may
+    /// have been deleted since.
     pub fn apply_response(&mut self, news: ObjectUpdate) {
         let passed = self.passed.get(news.key.resource).and_then(|passed| passed.get(&news.key.namespace));
         if passed.is_some_and(|passed| news.version <= *passed) {
@@ -167,7 +167,7 @@ impl World {
         self.store(news);
     }
 
-    /// Takes it that the watch of an object has come to a version.
+    /// Records the version that the watch of an object has reached.
     pub fn advance_to(&mut self, key: &ObjectKey, version: u64) {
         let passed = self.passed.entry(key.resource).or_default();
         match passed.get_mut(&key.namespace) {
@@ -179,7 +179,7 @@ impl World {
     fn store(&mut self, news: ObjectUpdate) {
         self.revision += 1;
         let ObjectUpdate { key, what, named, version } = news;
-        // Of what is ours an answer to a write may have told more.
+        // For our own objects, the response to a write may be newer.
         if named.is_some() && (self.relisting || self.child(&key).is_none_or(|known| known.version <= version)) {
             self.set_named(&key, named);
         }
@@ -196,12 +196,12 @@ impl World {
             UpdatedObject::Grant(grant) => self.set_grant(&key, Some(grant)),
             UpdatedObject::Pod(pod) => self.put_pod(pod),
             UpdatedObject::Child(child) => self.put_child(child),
-            // It may have been ours, until somebody took our label away.
+            // It may have been ours until our label was removed.
             UpdatedObject::Nothing => self.remove_child(&key),
         }
     }
 
-    /// Takes it that an object is gone.
+    /// Removes an object.
     pub fn remove(&mut self, key: &ObjectKey) {
         self.revision += 1;
         self.answered.remove(key);
@@ -252,14 +252,14 @@ impl World {
             Some(named) => self.named.insert_mut(key.clone(), Arc::new(named)),
             None => drop(self.named.remove_mut(key)),
         }
-        // Whose it is counts what is told of it as well.
+        // Its owner's plan depends on its status too.
         if let Some(owner) = self.owners.get(key).cloned() {
             self.touch_owner(&owner);
         }
         self.changed(&Read::Object(key.clone()));
     }
 
-    /// All objects of a kind that are known, for one that was listed anew.
+    /// All known objects of a kind, for comparison with a new list.
     pub fn keys(&self, resource: &'static Resource) -> BTreeSet<ObjectKey> {
         let key = |namespace: &str, name: &str| ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
         if resource.is_subject() {
@@ -283,7 +283,7 @@ impl World {
         }
     }
 
-    /// Takes it that these kinds, and no others, can be read and written now.
+    /// Sets the kinds that are currently available.
     pub fn set_available(&mut self, available: BTreeSet<&'static Resource>) {
         if *self.available != available {
             self.revision += 1;
@@ -292,7 +292,7 @@ impl World {
         }
     }
 
-    /// Takes the entries of another ledger: the subjects whose entries differ are touched, and no others.
+    /// Replaces the entries of the ledger: only subjects whose entries differ are touched.
     pub fn set_allocated(&mut self, entries: &BTreeMap<ObjectKey, Entry>) {
         let changed = self.allocated.replace(entries);
         if !changed.is_empty() {
@@ -301,7 +301,7 @@ impl World {
         }
     }
 
-    /// Takes it that nothing can be decided about those that compete, and why; or that it can.
+    /// Sets why the allocation can't decide; none if it can.
     pub fn set_unallocated(&mut self, why: Option<String>) {
         if self.unallocated.as_deref() != why.as_deref() {
             self.revision += 1;
@@ -316,7 +316,7 @@ impl World {
         &self.denied
     }
 
-    /// Takes it that the host may not list these kinds, and no others.
+    /// Sets the kinds that the host may not list.
     pub fn set_denied(&mut self, denied: DeniedKinds) {
         if *self.denied != denied {
             self.revision += 1;
@@ -325,13 +325,13 @@ impl World {
         }
     }
 
-    /// Has every subject looked at again.
+    /// Touches all subjects.
     pub fn touch_all(&mut self) {
         self.touched.extend(self.subjects.keys().cloned());
     }
 
-    /// The subjects that changes have touched since this was asked last: those that should be looked at now, and those about which
-    /// something was only reported. Reports come in bursts, and the last one counts.
+    /// Takes the subjects that changes have touched since the last call: those to reconcile now, and those with only reports. Reports come
+    /// in bursts, and only the last one matters.
     pub fn take_touched(&mut self) -> Touched {
         let (now, mut soon) = (std::mem::take(&mut self.touched), std::mem::take(&mut self.reported));
         self.followers.note(|touched| touched.extend(now.iter().chain(&soon).cloned()));
@@ -339,12 +339,12 @@ impl World {
         Touched { now, soon }
     }
 
-    /// Notes what is touched from now on for somebody else too, until he drops it.
+    /// Subscribes to touched subjects, until the subscriber is dropped.
     pub fn subscribe(&mut self) -> Arc<Subscriber> {
         self.followers.add(BTreeSet::new())
     }
 
-    /// What was touched since a follower has asked last. What the queue hasn't taken yet is told again when it has.
+    /// The subjects touched since the subscriber's last call. Those that the queue hasn't taken yet are returned again after it has.
     pub fn followed(&self, follower: &Subscriber) -> BTreeSet<ObjectKey> {
         let mut followed = std::mem::take(&mut *locked(follower));
         followed.extend(self.touched.iter().chain(&self.reported).cloned());
@@ -355,7 +355,7 @@ impl World {
         !self.touched.is_empty() || !self.reported.is_empty()
     }
 
-    /// Has these subjects looked at again.
+    /// Touches these subjects.
     pub fn touch(&mut self, Touched { now, soon }: Touched) {
         self.touched.extend(now);
         self.reported.extend(soon);
@@ -366,7 +366,7 @@ impl World {
         self.subjects.values()
     }
 
-    /// All that a plan for the subject may see; none if the subject is gone.
+    /// The data that a plan for the subject may read; none if the subject is deleted.
     pub fn snapshot(&self, key: &ObjectKey, now: u64) -> Option<Snapshot> {
         let subject = self.subjects.get(key)?;
         let pods = self.pods.get(&whose(subject));
@@ -388,22 +388,22 @@ impl World {
             available: Arc::clone(&self.available),
             denied: Arc::clone(&self.denied),
             subject: Arc::clone(subject),
-            // The finest that policies may know.
+            // Policies don't get a finer time.
             now: now - now % 60,
         })
     }
 
-    /// What rules may look up beside an object.
+    /// The data that rules may look up for an object.
     pub fn surroundings(&self, key: &ObjectKey) -> Surroundings {
         Surroundings { created: self.subjects.get(key).and_then(|subject| subject.created), ..self.catalogue() }
     }
 
-    /// The labels of a namespace; none of one that isn't known.
+    /// The labels of a namespace; empty if it is unknown.
     pub fn namespace_labels(&self, name: &str) -> Arc<Labels> {
         self.namespaces.get(name).cloned().unwrap_or_default()
     }
 
-    /// Notes what the last plan of a subject has read. What has changed since the snapshot touches the subject at once.
+    /// Records what the last plan of a subject has read. If any of it has changed since the snapshot, the subject is touched at once.
     pub fn read(&mut self, key: &ObjectKey, snapshot: u64, reads: BTreeSet<Read>) {
         if self.subjects.contains_key(key) && self.readers.note(key, reads, snapshot) {
             self.touched.insert(key.clone());
@@ -414,7 +414,7 @@ impl World {
         self.touched.extend(self.readers.changed(read, self.revision));
     }
 
-    /// Takes an object as a subject, whether its kind is known as one of subjects or not.
+    /// Stores an object as a subject, even if its kind isn't one of subjects.
     #[cfg(test)]
     pub(crate) fn put_subject_object(&mut self, resource: &'static Resource, object: &Value) {
         let text = object.to_string();
@@ -423,13 +423,13 @@ impl World {
         self.put_subject(Subject::from_live(ObjectKey { resource, namespace: word("namespace"), name: word("name") }, &live));
     }
 
-    /// Touches those that are newer than a subject and have counted who is older.
+    /// Touches newer subjects whose rules count older ones.
     fn older_changed(&mut self, subject: &Subject) {
         let age = Age::of_subject(subject);
         for scope in [subject.key.namespace.clone(), String::new()] {
             let readers = self.readers.changed(&Read::Older(scope), self.revision);
             let newer = readers.into_iter().filter(|reader| self.subjects.get(reader).is_some_and(|reader| Age::of_subject(reader) > age));
-            // There may be many, and changes that come together are one to them.
+            // There may be many of them, and they need only one plan for several changes at once.
             self.reported.extend(newer);
         }
     }
@@ -441,12 +441,12 @@ impl World {
             return;
         }
         let subject = Arc::new(subject);
-        // What we ourselves say of it is no reason to look at it again.
+        // Our own writes are no reason to reconcile it.
         let news = before.as_ref().is_none_or(|before| before.differs(&subject));
         let counts = before.as_ref().is_none_or(|before| !before.counts_the_same(&subject));
         if let Some(before) = before {
             self.uids.remove(&before.owner_key());
-            // It may be another one of the same name.
+            // It may be a different subject with the same name.
             self.crowd.remove(&before);
             if before.created < subject.created {
                 self.older_changed(&before);
@@ -464,7 +464,7 @@ impl World {
         }
         if news {
             self.touched.insert(key.clone());
-            // Others may have read its status.
+            // Other subjects may depend on its status.
             self.changed(&Read::Object(key));
         }
     }

@@ -1,4 +1,4 @@
-//! Models and runtimes of ome.io, read once when they change: all services share them.
+//! Models and runtimes of ome.io, parsed once per change and shared by all services.
 
 use super::{live::LAST_APPLIED, scoped::Scoped};
 pub use crate::fine_tuned_weights::WeightView;
@@ -31,68 +31,68 @@ use std::{
 /// A model.
 #[derive(Clone, Debug)]
 pub struct ModelView {
-    /// As runtime-selection sees it.
+    /// The model for runtime-selection.
     pub model: Digested<Model>,
     /// Its vendor.
     pub vendor: Option<String>,
-    /// Where its files are on a node, if it says so.
+    /// The path of its files on a node, if specified.
     pub path: Option<String>,
-    /// Where they come from.
+    /// The source of its files.
     pub storage_uri: String,
-    /// How many tokens it can work on at once, where somebody has set that. What was filled in from its files engines read there.
+    /// The maximum number of tokens, if a user has set it. A number that was filled in from its files is omitted: engines read it there.
     pub max_tokens: Option<u32>,
-    /// Whether it is deprecated, as its status says.
+    /// Whether its status marks it as deprecated.
     pub is_deprecated: bool,
-    /// How far it has come.
+    /// Its lifecycle state.
     pub state: Option<LifeCycleState>,
-    /// The nodes on which fetching it failed.
+    /// The nodes on which its download has failed.
     pub nodes_failed: Vec<String>,
-    /// What is written about it by what nodes report.
+    /// Its live state, for writing its status from the nodes' reports.
     pub live: LiveModel,
 }
 
 /// A runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeView {
-    /// As runtime-selection sees it.
+    /// The runtime for runtime-selection.
     pub candidate: Candidate,
-    /// What it says of the engine, in its engineConfig or at its top level, the form from before that.
+    /// Its engine, from its engineConfig or the older top-level fields.
     pub engine: Option<Component>,
-    /// What it says of the decoder.
+    /// Its decoder.
     pub decoder: Option<Component>,
-    /// What it says of the router.
+    /// Its router.
     pub router: Option<Component>,
-    /// What is written about it.
+    /// Its live state, for writing its status.
     pub live: LiveObject,
 }
 
 impl RuntimeView {
-    /// Whether services do the same with another state of it.
+    /// Whether this state makes no difference to services.
     pub fn serves_the_same(&self, other: &Self) -> bool {
         (&self.candidate, &self.engine, &self.decoder, &self.router) == (&other.candidate, &other.engine, &other.decoder, &other.router)
     }
 }
 
-/// A part of a service, as a runtime or the service itself describes it.
+/// A component of a service, in a runtime or in the service itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Component {
-    /// How it is deployed and scaled.
+    /// Its deployment and scaling.
     pub settings: ComponentExtensionSpec,
-    /// What its pods look like: the fields of a PodSpec, `runner` and `config`.
+    /// Its pods: the fields of a PodSpec, `runner` and `config`.
     pub part: PodLayer,
-    /// What the leader's pods look like.
+    /// The leader's pods.
     pub leader: Option<PodLayer>,
-    /// What the workers' pods look like.
+    /// The workers' pods.
     pub worker: Option<PodLayer>,
-    /// How many workers follow a leader, where it is said.
+    /// The number of workers per leader, if specified.
     pub workers: Option<i64>,
 }
 
-/// What pods look like, as pod-templating sees it: `pod`, `runner` and `config`.
+/// A layer for pod-templating: `pod`, `runner` and `config`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PodLayer(pub Map<String, Value>);
 
-/// What a component has beside the fields of a PodSpec.
+/// The fields of a component that aren't those of a PodSpec.
 const SETTINGS: [&str; 14] = [
     "minReplicas",
     "maxReplicas",
@@ -111,7 +111,7 @@ const SETTINGS: [&str; 14] = [
 ];
 
 impl Component {
-    /// Reads one.
+    /// Parses a component.
     pub fn parse(value: &Value) -> serde_json::Result<Self> {
         let settings = ComponentExtensionSpec::deserialize(value)?;
         let part = |name: &str| value.get(name).filter(|part| !part.is_null());
@@ -135,7 +135,7 @@ impl PodLayer {
                     part.insert(name.clone(), value.clone());
                 }
                 name if SETTINGS.contains(&name) => {}
-                // Go's clients write a required list even if it is empty.
+                // Go clients write a required list even if it is empty.
                 "containers" if value.as_array().is_some_and(Vec::is_empty) => {}
                 _ => {
                     pod.insert(name.clone(), value.clone());
@@ -152,19 +152,19 @@ impl PodLayer {
 /// The models.
 pub type Models = Scoped<ModelView>;
 
-/// The model that a weight was made of. One without a namespace may be meant of any, if there is none of the whole cluster.
+/// The base model of a weight. A reference without a namespace may mean any namespace, if there is no cluster-scoped model.
 pub fn base_model<'m>(models: &'m Models, (namespace, name): &(String, String)) -> Option<BaseModelState<'m>> {
     let anywhere = || models.namespaced.values().find_map(|models| models.get(name));
     let found = models.get(namespace, name).or_else(|| if namespace.is_empty() { anywhere() } else { None })?;
     Some(BaseModelState { kind: &found.model.kind, is_disabled: found.model.disabled, state: found.state })
 }
 
-/// The runtimes, and what candidates they are.
+/// The runtimes, and the candidates among them.
 #[derive(Debug, Default)]
 pub struct Runtimes {
-    /// All of them.
+    /// All runtimes.
     pub all: Scoped<RuntimeView>,
-    /// What a service of each namespace can choose from, made when it is first asked for.
+    /// The candidates for services of each namespace, built on first use.
     candidates: Mutex<HashMap<String, Digested<Vec<Candidate>>>>,
 }
 
@@ -176,7 +176,7 @@ impl Clone for Runtimes {
 }
 
 impl Runtimes {
-    /// Sets or removes one, and says whether that changes what can be chosen from.
+    /// Sets or removes a runtime. `candidate` is whether that changes the candidates.
     pub(super) fn set(&mut self, namespace: &str, name: &str, runtime: Option<RuntimeView>, candidate: bool) {
         self.all.set(namespace, name, runtime);
         if candidate {
@@ -184,16 +184,16 @@ impl Runtimes {
         }
     }
 
-    /// What a service of the namespace can choose from, by kind, namespace and name.
+    /// The candidates for services of the namespace, by kind, namespace and name.
     pub fn candidates(&self, namespace: &str) -> Digested<Vec<Candidate>> {
-        // Those of all namespaces without runtimes of their own are the same.
+        // All namespaces without runtimes of their own have the same candidates.
         let own = self.all.namespaced.get(namespace).filter(|own| !own.is_empty());
         let scope = own.map_or("", |_| namespace).to_owned();
         let mut made = locked(&self.candidates);
         let make = || {
             let all = self.all.cluster.values().chain(own.into_iter().flat_map(BTreeMap::values));
             let all: Vec<Candidate> = all.map(|runtime| runtime.candidate.clone()).collect();
-            // Plain data always has JSON.
+            // Plain data can always be serialized.
             Digested::new(all).unwrap_or_default()
         };
         made.entry(scope).or_insert_with(make).clone()
@@ -202,7 +202,7 @@ impl Runtimes {
 
 fn entries(object: &Value, map: &str) -> Vec<Entry> {
     let map = object.pointer(&format!("/metadata/{map}")).and_then(Value::as_object);
-    // What kubectl has applied last is the object once more.
+    // kubectl's annotation contains the whole object again.
     let entries = map.into_iter().flatten().filter(|(key, _)| *key != LAST_APPLIED);
     let mut entries: Vec<Entry> =
         entries.map(|(key, value)| Entry { key: key.clone(), value: value.as_str().unwrap_or_default().to_owned() }).collect();
@@ -223,7 +223,7 @@ fn text(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// Reads a BaseModel or a ClusterBaseModel.
+/// Parses a BaseModel or a ClusterBaseModel.
 pub fn model(object: &Value) -> serde_json::Result<ModelView> {
     let (kind, namespace, name) = names(object);
     let spec = BaseModelSpec::deserialize(&object["spec"])?;
@@ -259,7 +259,7 @@ pub fn model(object: &Value) -> serde_json::Result<ModelView> {
     })
 }
 
-/// Reads a ServingRuntime or a ClusterServingRuntime.
+/// Parses a ServingRuntime or a ClusterServingRuntime.
 pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
     #[derive(Default, Deserialize)]
     #[serde(rename_all = "camelCase", default)]
@@ -296,7 +296,7 @@ pub fn runtime(object: &Value) -> serde_json::Result<RuntimeView> {
     })
 }
 
-/// The fields of a runtime's spec that are a pod's, in the form from before engineConfig.
+/// The pod fields of a runtime's spec in the form without engineConfig.
 const TOP_LEVEL: [&str; 12] = [
     "containers",
     "volumes",
@@ -312,7 +312,7 @@ const TOP_LEVEL: [&str; 12] = [
     "hostNetwork",
 ];
 
-/// The engine of a runtime without engineConfig. Its workers' pods are others than its own, and share nothing with them.
+/// The engine of a runtime without engineConfig. The pods of its workers share nothing with its own.
 fn top_level(spec: &Value) -> serde_json::Result<Option<Component>> {
     let Some(containers) = spec.get("containers").and_then(Value::as_array) else { return Ok(None) };
     if containers.is_empty() {

@@ -1,14 +1,14 @@
-//! What one manager owns of a live object (its managedFields say so), and whether that is what is planned.
+//! The part of a live object that one manager owns, according to its managedFields, and its comparison with the plan.
 //!
-//! The part that we own is cut out of the live object when it is seen, and kept as text: of what others own we need nothing.
+//! The part that we own is extracted when the object is observed, and stored as text. The other managers' parts aren't needed.
 
 use crate::quantity;
 use serde_json::{Map, Value};
 
-/// Marks, in the part that is cut out, a value that is owned as a whole. The API server may have filled in defaults inside of it.
+/// Marks a value in the extracted part that is owned as a whole. The API server may have added defaults within it.
 const WHOLE_VALUE_MARK: &str = "\u{0}whole";
 
-/// What the manager owns of the object; null if nothing.
+/// The part of the object that the manager owns; null if there is none.
 pub fn part(live: &Value, manager: &str) -> Value {
     let managed = live.pointer("/metadata/managedFields").and_then(Value::as_array);
     let ours = managed.into_iter().flatten().filter(|entry| {
@@ -17,13 +17,13 @@ pub fn part(live: &Value, manager: &str) -> Value {
     ours.filter_map(|entry| entry.get("fieldsV1")).find_map(|fields| cut(live, fields)).unwrap_or_default()
 }
 
-/// Cuts out of a value what the fields name.
+/// Extracts the owned fields from a value.
 fn cut(live: &Value, fields: &Value) -> Option<Value> {
     let fields = fields.as_object()?;
     let inner = |name: &&String| name.as_str() != ".";
     if !fields.keys().any(|name| inner(&name)) {
         return Some(match live {
-            // An empty object or list is the same as none: some kinds drop it.
+            // An empty object or list counts as absent, because some kinds drop it.
             Value::Object(object) if !object.is_empty() => Value::Object(Map::from_iter([(WHOLE_VALUE_MARK.to_owned(), live.clone())])),
             Value::Array(list) if !list.is_empty() => Value::Object(Map::from_iter([(WHOLE_VALUE_MARK.to_owned(), live.clone())])),
             other => other.clone(),
@@ -44,7 +44,7 @@ fn cut(live: &Value, fields: &Value) -> Option<Value> {
     }
 }
 
-/// The fields that are owned of one item of a list.
+/// The owned fields of one item of a list.
 fn item_fields<'a>(fields: &'a Map<String, Value>, at: usize, item: &Value) -> Option<&'a Value> {
     let found = fields.iter().find(|(name, _)| {
         if let Some(keys) = name.strip_prefix("k:") {
@@ -59,7 +59,7 @@ fn item_fields<'a>(fields: &'a Map<String, Value>, at: usize, item: &Value) -> O
     found.map(|(_, fields)| fields)
 }
 
-/// A part as it may be planned again: without the marks.
+/// The part in the form of a plan: without the marks.
 pub fn unmarked(part: Value) -> Value {
     match part {
         Value::Object(mut object) => match object.remove(WHOLE_VALUE_MARK) {
@@ -71,8 +71,8 @@ pub fn unmarked(part: Value) -> Value {
     }
 }
 
-/// What a live object becomes when the owner of this part applies a plan: what is planned takes the place of what was owned. A list
-/// becomes what is planned, even where others have items in it.
+/// The live object after the owner of this part applies a plan: planned fields replace owned ones. A list becomes the planned one, even if
+/// others have items in it.
 pub fn applied(live: &Value, owned: &Value, planned: &Value) -> Value {
     let (Value::Object(live), Value::Object(planned)) = (live, planned) else { return planned.clone() };
     let none = Map::new();
@@ -95,19 +95,19 @@ pub fn applied(live: &Value, owned: &Value, planned: &Value) -> Value {
     Value::Object(all)
 }
 
-/// How what is owned stands to what is planned.
+/// The result of comparing the owned part with the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Match {
     /// It differs.
     Different,
-    /// It is what is planned, unless somebody left there, within a value that is owned as a whole, what now passes for a default: of such a
-    /// value the API server doesn't say who wrote which part.
+    /// It is as planned, except for possible defaults within a value that is owned as a whole: for such a value, the API server doesn't
+    /// report which part is from whom, so they may be leftovers.
     Defaulted,
-    /// It is what is planned, no less and no more.
+    /// It is exactly as planned.
     Exact,
 }
 
-/// Compares what is planned with what is owned.
+/// Compares the plan with the owned part.
 pub fn compare(planned: &Value, owned: &Value) -> Match {
     if equal(planned, owned, Inner::Exact, false) {
         Match::Exact
@@ -118,14 +118,14 @@ pub fn compare(planned: &Value, owned: &Value) -> Match {
     }
 }
 
-/// What may stand within values that are owned as a whole.
+/// The contents that are accepted within values that are owned as a whole.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inner {
-    /// Nothing but what is planned.
+    /// Only the planned fields.
     Exact,
-    /// Defaults too.
+    /// Also defaults.
     Defaulted,
-    /// Defaults too, and we are within one.
+    /// Also defaults; the comparison is within such a value.
     WithinDefaulted,
 }
 
@@ -139,10 +139,10 @@ fn equal(planned: &Value, live: &Value, inner: Inner, quantities: bool) -> bool 
             let held =
                 |key: &str| quantities || matches!(key, "limits" | "requests" | "overhead" | "sizeLimit" | "divisor" | "averageValue");
             let same = |key: &String, value: &Value| match live.get(key) {
-                // A field that is owned and has no value is one whose zero the API server leaves out.
+                // An owned field without a value had a zero value that the API server omitted.
                 Some(Value::Null) => nothing(value) || zero(value),
                 Some(live) => equal(value, live, inner, held(key)),
-                // An empty text may be all that a label says.
+                // An empty string may be the whole value of a label.
                 None => (nothing(value) && !value.is_string()) || (inner == Inner::WithinDefaulted && (nothing(value) || zero(value))),
             };
             planned.iter().all(|(key, value)| same(key, value))
@@ -152,18 +152,18 @@ fn equal(planned: &Value, live: &Value, inner: Inner, quantities: bool) -> bool 
             planned.len() == live.len() && planned.iter().zip(live).all(|(planned, live)| equal(planned, live, inner, quantities))
         }
         (planned, live) if planned == live || (nothing(planned) && nothing(live)) => true,
-        // 1.0 is 1, and where quantities stand 0.5Gi is 512Mi.
+        // 1.0 equals 1, and for quantities 0.5Gi equals 512Mi.
         (Value::Number(planned), Value::Number(live)) => planned.as_f64() == live.as_f64(),
         (planned, live) => quantities && quantity::parse(planned).is_some_and(|planned| quantity::parse(live) == Some(planned)),
     }
 }
 
-/// What Kubernetes leaves out where a field says nothing else.
+/// The zero values that Kubernetes omits.
 fn zero(value: &Value) -> bool {
     *value == Value::Bool(false) || value.as_f64() == Some(0.0)
 }
 
-/// What means the same as if it were absent.
+/// The values that are equivalent to an absent field.
 fn nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,

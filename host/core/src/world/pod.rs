@@ -1,4 +1,4 @@
-//! What is kept of a pod: what is wrong with it.
+//! The stored state of a pod: its failure.
 
 use super::{
     child::{Condition, SUBJECT_KIND},
@@ -19,54 +19,54 @@ pub struct Pod {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Its version.
+    /// Its resource version.
     pub version: u64,
-    /// The subject's kind and its name, as the labels have them.
+    /// The kind and name of its subject, from its labels.
     pub kind: String,
     /// See [`Pod::kind`].
     pub subject: String,
-    /// The component's, as the label has it.
+    /// The component, from its label.
     pub component: String,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// What is wrong with it.
+    /// Its failure, if it fails.
     pub failure: Option<PodFailure>,
 }
 
-/// What is wrong with a pod.
+/// The failure of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFailure {
-    /// The word of whoever noticed, such as CrashLoopBackOff.
+    /// The reason as reported, such as CrashLoopBackOff.
     pub reason: String,
-    /// A sentence.
+    /// A message.
     pub message: String,
-    /// The exit code of the container that ended.
+    /// The exit code of the failed container.
     pub exit_code: Option<i64>,
-    /// When, as Kubernetes writes it.
+    /// The time of the failure, as a Kubernetes timestamp.
     pub time: Option<String>,
-    /// When the pod was created.
+    /// The time of the pod's creation.
     pub pod_created: Option<String>,
-    /// Whether a container has failed. Else the pod waits for a node.
+    /// Whether a container has failed. Otherwise, the pod waits for a node.
     pub started: bool,
 }
 
-/// LeaderWorkerSet's own label: 0 is the leader.
+/// LeaderWorkerSet's label with the pod's index: 0 is the leader.
 pub const WORKER_INDEX: &str = "leaderworkerset.sigs.k8s.io/worker-index";
 
-/// What a kubelet says while a container is only on its way.
+/// The reasons that a kubelet reports for a starting container.
 const STARTING: [&str; 2] = ["ContainerCreating", "PodInitializing"];
 
-/// What a scheduler says of nodes that lack a label which the pod's node selector requires.
+/// The scheduler's text for nodes without a label that the pod's node selector requires.
 const UNSELECTED: &str = "node affinity/selector";
 
-/// What is read of a pod's spec.
+/// The parsed fields of a pod's spec.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Spec {
     node_selector: BTreeMap<String, String>,
 }
 
-/// What is read of a pod's status.
+/// The parsed fields of a pod's status.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
@@ -110,12 +110,12 @@ struct Terminated {
 }
 
 impl Pod {
-    /// Reads a live pod.
+    /// Parses a live pod.
     pub fn from_value(live: &Value) -> Self {
         Self::from_live(&Live::parse(&live.to_string()))
     }
 
-    /// Reads a live pod.
+    /// Parses a live pod.
     pub(super) fn from_live(live: &Live<'_>) -> Self {
         let text = |text: &Option<Cow<'_, str>>| text.as_deref().unwrap_or_default().to_owned();
         let created = live.metadata.creation_timestamp.as_deref().map(str::to_owned);
@@ -183,7 +183,7 @@ fn failure(status: Status, spec: impl FnOnce() -> Spec) -> Option<PodFailure> {
     Some(PodFailure { reason: said(unscheduled.reason, "Unschedulable"), message, ..PodFailure::default() })
 }
 
-/// Which label of a model the pod's node must have, and who sets it: the scheduler names no label.
+/// The model's label that the pod's node needs, and who sets it: the scheduler's message names no label.
 fn label_remedy(spec: &Spec) -> Option<String> {
     let (label, state) = spec.node_selector.iter().find(|(label, _)| is_node_label(label))?;
     Some(format!(
@@ -249,7 +249,7 @@ mod tests {
              no agent runs, label each node that has them: `kubectl label node NODE models.ome.io/chat.basemodel.llama=Ready`. These nodes \
              lack the label: `kubectl get nodes --selector 'models.ome.io/chat.basemodel.llama!=Ready'`"
         );
-        // It isn't the label that keeps the pod from these nodes.
+        // Other reasons than the label keep the pod off these nodes.
         let full = "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.";
         assert_eq!(message(ours, full), format!("The pod waits for a node: {full}"));
         assert_eq!(message(json!({"zone": "a"}), unselected), format!("The pod waits for a node: {unselected}"));

@@ -1,41 +1,41 @@
-//! Which subjects have read what, so that a change requeues them and no others.
+//! The objects that each subject has read, so that a change requeues only the subjects that depend on it.
 
 use super::ObjectKey;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-/// Something that a plan has read, there or not.
+/// Something that a plan has read, whether it exists or not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Read {
     /// An object.
     Object(ObjectKey),
-    /// What can be chosen from in a namespace, or cluster-wide where that is empty.
+    /// The candidates in a namespace, or the cluster-scoped ones if the namespace is empty.
     Candidates(String),
-    /// A namespace's labels.
+    /// The labels of a namespace.
     Namespace(String),
     /// The `ReferenceGrants` of a namespace.
     Grants(String),
-    /// The subjects in a namespace that are older, or of all of them where that is empty.
+    /// The older subjects in a namespace, or in all namespaces if it is empty.
     Older(String),
 }
 
-/// How many changes are remembered beside those of what somebody reads, before they are forgotten: names come and go.
+/// The maximum number of stored changes that no subject has read, because names come and go.
 const MAX_UNREAD_CHANGES: usize = 10_000;
 
-/// Who reads what.
+/// The readers of each object.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
     by_subject: HashMap<ObjectKey, BTreeSet<Read>>,
     by_read: HashMap<Read, HashSet<ObjectKey>>,
-    /// When something changed last: a plan may have been made before, and be noted after.
+    /// The revision of the last change: a plan may be built before a change and recorded after it.
     changed: HashMap<Read, u64>,
-    /// How many of those were left when some were forgotten last, and the newest that was: of a plan that was made before it nobody knows
-    /// whether it still holds.
+    /// The number of stored changes after the last cleanup, and the latest revision that was removed: a plan from before that revision may
+    /// be outdated.
     kept: usize,
     forgotten: u64,
 }
 
 impl Readers {
-    /// Notes what a subject's plan has read of the world at a revision. True if some of that has changed since.
+    /// Records what a subject's plan has read at a revision. Returns whether any of it has changed since.
     pub(super) fn note(&mut self, subject: &ObjectKey, reads: BTreeSet<Read>, revision: u64) -> bool {
         let changed = |read: &Read| self.changed.get(read).is_some_and(|changed| *changed > revision);
         let stale = revision < self.forgotten || reads.iter().any(changed);
@@ -60,7 +60,7 @@ impl Readers {
         }
     }
 
-    /// Takes it that something has changed, and tells who has read it.
+    /// Records a change, and returns the subjects that have read it.
     pub(super) fn changed(&mut self, read: &Read, revision: u64) -> Vec<ObjectKey> {
         if self.changed.len() > self.kept + MAX_UNREAD_CHANGES {
             let Self { changed, by_read, forgotten, .. } = self;

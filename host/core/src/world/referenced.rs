@@ -1,4 +1,4 @@
-//! What is kept of an object that a subject may name, whoever has made it: whether it is there, and what it tells of itself.
+//! The stored state of an object that subjects may name, regardless of its creator: its existence and its status.
 
 use super::{
     child::Condition,
@@ -16,23 +16,23 @@ pub struct ReferencedObject {
     pub namespace: String,
     /// The generation of its spec.
     pub generation: Option<i64>,
-    /// What a Gateway tells of itself.
+    /// The conditions of a Gateway.
     pub conditions: Vec<Condition>,
-    /// What is told of a route or a pool by what it hangs on.
+    /// The statuses of a route or a pool, per parent.
     pub words: Vec<RouteParentStatus>,
-    /// What a Gateway listens on.
+    /// The listeners of a Gateway.
     listeners: Vec<Listener>,
-    /// Where a Gateway is reached.
+    /// The addresses of a Gateway.
     addresses: Vec<String>,
     /// The host names of a route.
     pub hosts: Vec<String>,
-    /// What a route hangs on.
+    /// The parents of a route.
     pub parents: Vec<Parent>,
-    /// The pools of its own namespace that a route leads to.
+    /// The pools in its own namespace to which a route leads.
     pub pools: Vec<String>,
 }
 
-/// What a route hangs on: a Gateway, or only some of its listeners; or something that isn't a Gateway.
+/// A parent of a route: a Gateway, some of its listeners, or another kind of object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Parent {
@@ -42,19 +42,19 @@ pub struct Parent {
     pub name: String,
     /// Its kind; a Gateway if there is none.
     kind: Option<String>,
-    /// The listener's name, if it is that one.
+    /// The listener's name, if it refers to one.
     pub section_name: Option<String>,
-    /// The listeners' port, if it is those.
+    /// The listeners' port, if it refers to one.
     pub port: Option<i64>,
 }
 
-/// What one of the parents tells.
+/// The status from one parent.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RouteParentStatus {
-    /// Who.
+    /// The parent.
     pub parent_ref: Parent,
-    /// What.
+    /// Its conditions.
     pub conditions: Vec<Condition>,
 }
 
@@ -96,7 +96,7 @@ struct Address {
 }
 
 impl ReferencedObject {
-    /// Reads a live object.
+    /// Parses a live object.
     pub(super) fn from_live(live: &Live<'_>) -> Self {
         let own = live.metadata.namespace.as_deref().unwrap_or_default();
         let status: Status = read(live.status);
@@ -110,7 +110,7 @@ impl ReferencedObject {
         }
     }
 
-    /// Reads what a route will be.
+    /// Parses the spec of a planned route.
     pub fn of_spec(spec: &Value, namespace: &str) -> Self {
         Self::of_parts(Spec::deserialize(spec).unwrap_or_default(), namespace)
     }
@@ -131,23 +131,23 @@ impl ReferencedObject {
         }
     }
 
-    /// A condition that speaks of its newest state.
+    /// A condition for the current generation.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == type_ && condition.is_for_generation(self.generation))
     }
 
-    /// What a parent tells of its newest state.
+    /// A parent's conditions for the current generation.
     pub fn conditions_from<'n>(&'n self, parent: &'n Parent) -> impl Iterator<Item = &'n Condition> {
         let words = self.words.iter().filter(|word| word.parent_ref.is_part_of(parent));
         words.flat_map(|word| &word.conditions).filter(|condition| condition.is_for_generation(self.generation))
     }
 
-    /// Whether any listener of this Gateway takes routes from there.
+    /// Whether any listener of this Gateway accepts routes from a namespace.
     pub fn takes_routes(&self, from: RouteNamespace<'_>) -> bool {
         self.listeners.iter().any(|listener| listener.allows(from, &self.namespace))
     }
 
-    /// The addresses by which a route reaches the listeners of this Gateway that it hangs on.
+    /// The URLs of a route at the listeners of this Gateway to which it attaches.
     pub fn urls(&self, parent: &Parent, hosts: &[String], from: RouteNamespace<'_>) -> Vec<String> {
         let chosen = |listener: &&Listener| {
             parent.section_name.as_ref().is_none_or(|name| *name == listener.name)
@@ -159,12 +159,12 @@ impl ReferencedObject {
 }
 
 impl Parent {
-    /// A whole Gateway.
+    /// A parent that is a whole Gateway.
     pub fn gateway(namespace: &str, name: &str) -> Self {
         Self { namespace: namespace.to_owned(), name: name.to_owned(), ..Self::default() }
     }
 
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> &str {
         self.kind.as_deref().unwrap_or(GATEWAY.kind)
     }
@@ -174,7 +174,7 @@ impl Parent {
         self.kind() == GATEWAY.kind
     }
 
-    /// Whether it is the other, or some of its listeners.
+    /// Whether it equals the other parent, or is one of its listeners.
     fn is_part_of(&self, other: &Self) -> bool {
         let same = |own: bool, others: bool| own || !others;
         (self.kind(), &self.namespace, &self.name) == (other.kind(), &other.namespace, &other.name)

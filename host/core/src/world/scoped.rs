@@ -1,8 +1,8 @@
-//! What subjects depend on, by scope and name.
+//! Objects that subjects depend on, by scope and name.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-/// Those of one kind, by scope: cluster-wide ones, and those of each namespace.
+/// The objects of one type, by scope: cluster-scoped ones, and those of each namespace.
 #[derive(Clone, Debug)]
 pub struct Scoped<T> {
     pub(super) cluster: BTreeMap<String, Arc<T>>,
@@ -16,29 +16,29 @@ impl<T> Default for Scoped<T> {
 }
 
 impl<T> Scoped<T> {
-    /// The one of that name in the namespace; cluster-wide if that is empty.
+    /// The object with this name in the namespace; cluster-scoped if the namespace is empty.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<T>> {
         if namespace.is_empty() { self.cluster.get(name) } else { self.namespaced.get(namespace)?.get(name) }
     }
 
-    /// Whether there is one of that name.
+    /// Whether an object with this name exists.
     pub fn contains(&self, namespace: &str, name: &str) -> bool {
         self.get(namespace, name).is_some()
     }
 
-    /// All of one kind of scope or the other, by name.
+    /// All objects, cluster-scoped and namespaced, by name.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Arc<T>)> {
         let namespaced = self.namespaced.values().flatten();
         self.cluster.iter().chain(namespaced).map(|(name, one)| (name.as_str(), one))
     }
 
-    /// The names that are known in a scope.
+    /// The names in a scope.
     pub fn names(&self, namespace: &str) -> impl Iterator<Item = &str> {
         let namespaced = self.namespaced.get(namespace).into_iter().flatten();
         self.cluster.iter().chain(namespaced).map(|(name, _)| name.as_str())
     }
 
-    /// All names of one scope, each with its namespace.
+    /// All names of cluster-scoped or of namespaced objects, each with its namespace.
     pub(super) fn keys(&self, namespaced: bool) -> Box<dyn Iterator<Item = (&str, &str)> + '_> {
         if namespaced {
             let all = self.namespaced.iter();

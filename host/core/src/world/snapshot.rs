@@ -1,4 +1,4 @@
-//! What one plan may see.
+//! The data that one plan may read.
 
 use super::{
     GrantReference, Labels, ObjectKey, OwnedObject, Pod, ReferenceGrant, Subject,
@@ -20,12 +20,12 @@ use std::{
 /// Kinds that the host may not list, each with the role that grants it.
 pub type DeniedKinds = BTreeMap<&'static Resource, MissingRole>;
 
-/// A role that the host lacks: a folder of `deploy/roles`, and where to apply it.
+/// A role that the host lacks: a directory in `deploy/roles`, and where to apply it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MissingRole {
-    /// Below `deploy/roles`.
+    /// Its directory in `deploy/roles`.
     pub folder: String,
-    /// The namespaces that lack it; none if it isn't a namespace's.
+    /// The namespaces that lack it; empty for a cluster role.
     pub namespaces: BTreeSet<String>,
 }
 
@@ -44,10 +44,10 @@ fn joined(namespaces: &BTreeSet<String>) -> String {
     namespaces.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// What rules may look up beside their object.
+/// The data that rules may look up in addition to their object.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
-    /// When the object was made; none of one that isn't there yet.
+    /// The creation time of the object; none if it doesn't exist yet.
     pub created: Option<Timestamp>,
     /// The models.
     pub models: Arc<Models>,
@@ -55,14 +55,14 @@ pub struct Surroundings {
     pub runtimes: Arc<Runtimes>,
     /// The fine-tuned weights.
     pub weights: Arc<Scoped<WeightView>>,
-    /// All subjects by their age.
+    /// All subjects by age.
     pub crowd: SubjectsByAge,
 }
 
-/// The world as one subject sees it, at one moment. It never changes.
+/// The immutable view of the world for one subject.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
-    /// Which state of the world it was taken from.
+    /// The revision of the world.
     pub revision: u64,
     /// The subject.
     pub subject: Arc<Subject>,
@@ -74,34 +74,34 @@ pub struct Snapshot {
     pub runtimes: Arc<Runtimes>,
     /// The fine-tuned weights.
     pub weights: Arc<Scoped<WeightView>>,
-    /// The parts that specs are built on, of `LLMInferenceServiceConfigs`.
+    /// The spec parts from `LLMInferenceServiceConfigs`.
     pub configs: Arc<Scoped<Value>>,
-    /// What may be referenced from other namespaces.
+    /// The permitted references to other namespaces.
     pub(super) grants: Arc<Scoped<ReferenceGrant>>,
-    /// What the allocation has decided about the subject.
+    /// The decision of the allocation on the subject.
     pub allocated: Option<Arc<Entry>>,
-    /// Why nothing can be decided about it, if so.
+    /// Why there can be no decision, if so.
     pub unallocated: Option<Arc<str>>,
-    /// All subjects by their age.
+    /// All subjects by age.
     pub crowd: SubjectsByAge,
-    /// What subjects may name.
+    /// The objects that subjects may name.
     pub(super) referenced: HashTrieMapSync<ObjectKey, Arc<ReferencedObject>>,
     /// The objects that belong to the subject, in order.
     pub children: Vec<Arc<OwnedObject>>,
-    /// What stands for one of them under the name that we would give it.
+    /// The adopted objects that replace ours, by our names.
     pub stand_ins: BTreeMap<ObjectKey, ObjectKey>,
-    /// Its pods that fail, by name.
+    /// Its failing pods, by name.
     pub pods: Vec<Arc<Pod>>,
-    /// The kinds that can be read and written.
+    /// The kinds that are available.
     pub available: Arc<BTreeSet<&'static Resource>>,
     /// The kinds that the host may not list, with the role that grants them.
     pub denied: Arc<DeniedKinds>,
-    /// Seconds since 1970, rounded down to a minute, for policies that want the time.
+    /// The time in seconds since 1970, rounded down to a minute, for policies that need it.
     pub now: u64,
 }
 
 impl Snapshot {
-    /// Whether everything is known that a plan of the subject reads: half of what there is to choose from would make another choice.
+    /// Whether all kinds that a plan of the subject reads have been listed: an incomplete list of candidates would lead to another choice.
     pub fn is_complete(&self) -> bool {
         SubjectKind::find(self.subject.key.resource).is_none_or(|kind| {
             let is_allocated = !kind.competes || self.allocated.is_some() || self.unallocated.is_some();
@@ -109,12 +109,12 @@ impl Snapshot {
         })
     }
 
-    /// What an undecided plan means for the subject's objects, as the beginning of a sentence.
+    /// The consequence of a missing decision for the subject's objects, as the beginning of a sentence.
     pub fn consequence(&self) -> &'static str {
         if self.children.is_empty() { "No object is created" } else { "Existing objects stay unchanged" }
     }
 
-    /// What rules may look up beside the subject.
+    /// The data that rules may look up for the subject.
     pub fn surroundings(&self) -> Surroundings {
         let Self { models, runtimes, weights, crowd, .. } = self;
         Surroundings {
@@ -139,19 +139,19 @@ impl Snapshot {
         self.crowd.find(key)
     }
 
-    /// Whether a `ReferenceGrant` lets an object of the subject's kind and namespace name something in another namespace.
+    /// Whether a `ReferenceGrant` permits an object of the subject's kind and namespace to refer to an object in another namespace.
     pub fn grants(&self, to: &ObjectKey) -> bool {
         let from = GrantReference::from_key(&self.subject.key);
         let grants = self.grants.namespaced.get(&to.namespace).into_iter().flatten();
         grants.map(|(_, grant)| grant).any(|grant| grant.allows(&from, &GrantReference::from_key(to)))
     }
 
-    /// Something that the subject names.
+    /// An object that the subject names.
     pub fn referenced(&self, resource: &'static Resource, namespace: &str, name: &str) -> Option<&Arc<ReferencedObject>> {
         self.referenced.get(&ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() })
     }
 
-    /// Whether a kind can be read and written.
+    /// Whether a kind is available and may be listed.
     pub fn serves(&self, resource: &'static Resource) -> bool {
         !self.denied.contains_key(resource) && (resource.neighbour.is_none() || self.available.contains(resource))
     }

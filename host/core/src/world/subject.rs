@@ -1,4 +1,4 @@
-//! What is kept of a subject.
+//! The stored state of a subject.
 
 use super::{
     ObjectKey,
@@ -17,37 +17,37 @@ use serde::Deserialize;
 use serde_json::{Value, json, value::RawValue};
 use std::{collections::BTreeMap, sync::OnceLock};
 
-/// The annotation that says whether this controller works on a subject.
+/// The annotation that controls whether this controller manages a subject.
 pub const CONTROL: &str = "pointsman.dev/control";
 
-/// The field manager of the labels that subjects get from us.
+/// The field manager of our labels on subjects.
 pub const LABELS_MANAGER: &str = "pointsman/labels";
 
-/// What a subject says of who works on it.
+/// A subject's own settings for the controller that manages it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Control {
-    /// Nothing, or that it is for us if the configuration says so.
+    /// None, or this controller if its configuration permits that.
     #[default]
     AsConfigured,
-    /// That it is to be left alone.
+    /// Excluded from management.
     LeftAlone,
-    /// Another controller, of this name, runs it.
+    /// Managed by another controller with this name.
     ManagedBy(String),
-    /// A word that means nothing.
+    /// An invalid value.
     Unreadable(String),
 }
 
 impl Control {
-    /// Whether it says that this controller doesn't work on it.
+    /// Whether it excludes this controller.
     pub fn is_elsewhere(&self) -> bool {
         matches!(self, Self::LeftAlone | Self::ManagedBy(_))
     }
 }
 
-/// The name by which `spec.managedBy` means this controller.
+/// The value of `spec.managedBy` for this controller.
 const OUR_NAME: &str = "pointsman.dev/controller";
 
-/// The other controller that a job says runs it, as those of batch/v1 do.
+/// The other controller that a job names in `spec.managedBy`, as Jobs of batch/v1 do.
 fn managed_by(resource: &Resource, live: &Live<'_>) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
@@ -59,53 +59,53 @@ fn managed_by(resource: &Resource, live: &Live<'_>) -> Option<String> {
     (name != OUR_NAME).then_some(name)
 }
 
-/// A custom resource that is served. Its contents are kept as text: they are read only while a plan is made.
+/// A custom resource that gets a plan. Its contents are stored as text, which is parsed only for plans.
 #[derive(Debug)]
 pub struct Subject {
-    /// What names it.
+    /// Its identity.
     pub key: ObjectKey,
-    /// Its own identity; empty offline.
+    /// Its uid; empty offline.
     pub uid: String,
-    /// When it was made; offline nobody knows.
+    /// The time of its creation; none offline.
     pub created: Option<Timestamp>,
-    /// Its version.
+    /// Its resource version.
     pub version: u64,
     /// The generation of its spec.
     pub generation: Option<i64>,
     /// Whether it is being deleted.
     pub deleting: bool,
-    /// What keeps it from being gone then.
+    /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// Its name as a label's value: its pods and objects carry it.
+    /// Its name as a label's value, which its pods and objects have.
     pub label: String,
-    /// What it says of who works on it.
+    /// Its settings for the controller that manages it.
     pub control: Control,
-    /// When it was taken over from another controller, if it was.
+    /// The time of its adoption from another controller, if it was adopted.
     pub adopted: Option<Timestamp>,
-    /// The workloads that were taken over with it: their kinds and names.
+    /// The workloads that were adopted with it: their kinds and names.
     pub workloads: Vec<(&'static Resource, String)>,
-    /// What is wrong with the annotation that names them, if anything.
+    /// Why the annotation with these workloads is invalid, if it is.
     pub workloads_problem: Option<String>,
     /// The other controllers that write its status.
     pub writers: Vec<Writer>,
-    /// Whether anything of its status is written by us.
+    /// Whether we have written any of its status.
     pub told_by_us: bool,
-    /// The labels that it has from us alone. To plans and rules they aren't there: what follows from a plan must not change it.
+    /// The labels that only we own. Plans and rules don't see them, because they must not depend on the result of a plan.
     pub own_labels: BTreeMap<String, String>,
     /// Its labels, annotations and spec.
     content: Box<str>,
-    /// Made when it is first asked for.
+    /// Computed on first use.
     digest: OnceLock<Digest>,
     status: Box<str>,
 }
 
 impl Subject {
-    /// By what objects name it as their owner.
+    /// The owner key in its objects.
     pub(super) fn owner_key(&self) -> (String, String) {
         (self.key.namespace.clone(), self.uid.clone())
     }
 
-    /// Reads a live object.
+    /// Parses a live object.
     pub(super) fn from_live(key: ObjectKey, live: &Live<'_>) -> Self {
         let raw = |part: Option<&RawValue>| part.map_or("null", RawValue::get).to_owned();
         let mut read = live.metadata.annotations.map(live::strings).unwrap_or_default();
@@ -146,7 +146,7 @@ impl Subject {
         }
     }
 
-    /// A digest of its labels, annotations and spec.
+    /// The digest of its labels, annotations and spec.
     pub fn digest(&self) -> &Digest {
         self.digest.get_or_init(|| Digest::hash(self.content.as_bytes()))
     }
@@ -156,22 +156,22 @@ impl Subject {
         serde_json::from_str(&self.content).unwrap_or_default()
     }
 
-    /// Its status as it is known.
+    /// Its known status.
     pub fn status(&self) -> Value {
         serde_json::from_str(&self.status).unwrap_or_default()
     }
 
-    /// Whether a word stands anywhere in it: that is known without reading it.
+    /// Whether it contains a word anywhere, without parsing it.
     pub fn contains(&self, word: &str) -> bool {
         self.content.contains(word) || self.status.contains(word)
     }
 
-    /// Whether a word stands anywhere in its status: that is known without reading it.
+    /// Whether its status contains a word anywhere, without parsing it.
     pub fn mentions(&self, word: &str) -> bool {
         self.status.contains(word)
     }
 
-    /// Whether another state of it asks for the same plan.
+    /// Whether another state of it requires the same plan.
     pub fn asks_the_same(&self, other: &Self) -> bool {
         self.uid == other.uid
             && self.generation == other.generation
@@ -180,24 +180,24 @@ impl Subject {
             && self.writers == other.writers
     }
 
-    /// Whether rules that add up subjects count it. What is left alone is judged by no rule, so it counts only while there may be objects that
-    /// were made for it.
+    /// Whether rules with sums over subjects count it. A subject that isn't managed is not checked by rules, so it is only counted while
+    /// objects that we created for it may exist.
     pub fn counts(&self) -> bool {
         !self.control.is_elsewhere() || self.told_by_us
     }
 
-    /// Whether rules that count subjects see no difference to another state of it.
+    /// Whether another state of it makes no difference to rules that count subjects.
     pub fn counts_the_same(&self, other: &Self) -> bool {
         self.created == other.created && self.content == other.content && self.counts() == other.counts()
     }
 
-    /// Whether another state of it asks for another plan, or has another status than we know.
+    /// Whether another state of it requires another plan, or has another status than the known one.
     pub fn differs(&self, other: &Self) -> bool {
         !self.asks_the_same(other) || self.status != other.status || self.own_labels != other.own_labels
     }
 }
 
-/// Its labels without some, as the API server writes them: the same text as before it had those.
+/// Its other labels in the API server's form: the same text as before our labels were added.
 fn labels_without(live: &Live<'_>, own: &BTreeMap<String, String>) -> String {
     let others: BTreeMap<_, _> = live.labels().into_iter().filter(|(key, _)| !own.contains_key(&**key)).collect();
     if others.is_empty() { "null".to_owned() } else { json!(others).to_string() }

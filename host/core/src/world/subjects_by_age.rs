@@ -1,4 +1,4 @@
-//! All subjects by their age, for rules that count those that were there before.
+//! All subjects by age, for rules that count older ones.
 
 use super::{ObjectKey, Subject};
 use crate::resource::Resource;
@@ -6,8 +6,8 @@ use k8s_openapi::jiff::Timestamp;
 use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
 use std::{cmp::Ordering, sync::Arc};
 
-/// Where an object stands among all by its age. The API server tells whole seconds: of those of the same one the first by kind and name
-/// counts as the oldest, and what isn't there yet is newer than all that is.
+/// The position of an object in the order of age. The API server has a resolution of one second: within a second, the order is by kind and
+/// name, and an object that doesn't exist yet is newer than all others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Age<'a> {
     created: Timestamp,
@@ -17,25 +17,25 @@ pub struct Age<'a> {
 }
 
 impl<'a> Age<'a> {
-    /// Of an object; none of one that isn't there yet.
+    /// The age of an object; `created` is none if it doesn't exist yet.
     pub fn new(created: Option<Timestamp>, kind: &'a str, namespace: &'a str, name: &'a str) -> Self {
         Self { created: created.unwrap_or(Timestamp::MAX), kind, namespace, name }
     }
 
-    /// Of a subject.
+    /// The age of a subject.
     pub fn of_subject(subject: &'a Subject) -> Self {
         let Resource { kind, .. } = subject.key.resource;
         Self::new(subject.created, kind, &subject.key.namespace, &subject.key.name)
     }
 }
 
-/// The subjects of each namespace, the oldest first. It changes with every subject, and a snapshot copies it.
+/// The subjects of each namespace, the oldest first. It changes with every subject, and snapshots copy it.
 #[derive(Clone, Debug, Default)]
 pub struct SubjectsByAge(RedBlackTreeMapSync<String, RedBlackTreeSetSync<AgeOrdered>>);
 
 impl SubjectsByAge {
-    /// The subjects of a namespace that are older, in the order of their age; those of all namespaces, each by itself, where none is named.
-    /// All of them are older than what has no age among them.
+    /// The older subjects of a namespace, by age; without a namespace, those of all namespaces, one namespace after the other. Without an
+    /// age, all subjects count as older.
     pub fn before<'c>(&'c self, age: Option<Age<'c>>, namespace: Option<&str>) -> impl Iterator<Item = &'c Arc<Subject>> {
         let one = namespace.and_then(|namespace| self.0.get(namespace));
         let all = namespace.is_none().then(|| self.0.values());
@@ -45,7 +45,7 @@ impl SubjectsByAge {
         })
     }
 
-    /// The subject of this key.
+    /// The subject with this key.
     pub fn find(&self, key: &ObjectKey) -> Option<&Arc<Subject>> {
         let crowd = self.0.get(&key.namespace)?;
         crowd.iter().map(|subject| &subject.0).find(|subject| subject.key == *key)
@@ -54,7 +54,7 @@ impl SubjectsByAge {
     pub(super) fn insert(&mut self, subject: Arc<Subject>) {
         let namespace = subject.key.namespace.clone();
         let mut crowd = self.0.get(&namespace).cloned().unwrap_or_default();
-        // An equal one is another state of the same subject.
+        // Replaces the previous state of the same subject.
         let subject = AgeOrdered(subject);
         crowd.remove_mut(&subject);
         crowd.insert_mut(subject);

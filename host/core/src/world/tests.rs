@@ -14,7 +14,7 @@ fn key(resource: &'static Resource, name: &str) -> ObjectKey {
     ObjectKey { resource, namespace, name: name.to_owned() }
 }
 
-/// Of what nothing is known.
+/// Parses an object without a known earlier state.
 fn news(resource: &'static Resource, object: &Value) -> ObjectUpdate {
     ObjectUpdate::read(resource, &object.to_string(), |_| None)
 }
@@ -43,7 +43,7 @@ fn deployment(owner: &str, version: u64, available: i64) -> Value {
     })
 }
 
-/// A world of three services that has been looked at.
+/// A world with three services and no touched subjects.
 fn world() -> World {
     let mut world = World::default();
     for name in ["a", "b", "c"] {

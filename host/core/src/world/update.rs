@@ -1,4 +1,4 @@
-//! What an object tells, read before the world is locked: the world's lock is held for moments only.
+//! Parses updates of objects before the world is locked, so that the lock is only held briefly.
 
 use super::{
     Labels, ObjectKey, OwnedObject, Pod, Subject,
@@ -15,13 +15,13 @@ use crate::resource::{
 use serde_json::Value;
 use std::{borrow::Cow, sync::Arc};
 
-/// An object as the world keeps it.
+/// An object in the form in which the world stores it.
 #[derive(Debug)]
 pub struct ObjectUpdate {
     pub(super) key: ObjectKey,
     pub(super) version: u64,
     pub(super) what: UpdatedObject,
-    /// What a subject that names it wants to know, if it is of such a kind.
+    /// The state for subjects that name the object, if its kind can be named.
     pub(super) named: Option<ReferencedObject>,
 }
 
@@ -29,23 +29,23 @@ pub struct ObjectUpdate {
 pub(super) enum UpdatedObject {
     Subject(Subject),
     Namespace(Labels),
-    /// None if it can't be read.
+    /// None if it is unreadable.
     Model(Option<Box<ModelView>>),
-    /// None if it can't be read.
+    /// None if it is unreadable.
     Runtime(Option<Box<RuntimeView>>),
-    /// None if it can't be read.
+    /// None if it is unreadable.
     Weight(Option<Box<WeightView>>),
-    /// A part of a spec; none if it can't be read.
+    /// A part of a spec; none if it is unreadable.
     Config(Option<Value>),
     Grant(ReferenceGrant),
     Pod(Pod),
     Child(OwnedObject),
-    /// It has no name, or matters to nobody but those who name it.
+    /// It has no name, or only matters to subjects that name it.
     Nothing,
 }
 
 impl ObjectUpdate {
-    /// The object that was made for a subject, if it is one.
+    /// The owned object, if it is one.
     pub fn child(&self) -> Option<&OwnedObject> {
         if let UpdatedObject::Child(child) = &self.what { Some(child) } else { None }
     }
@@ -55,7 +55,7 @@ impl ObjectUpdate {
         if let UpdatedObject::Subject(subject) = &self.what { Some(subject) } else { None }
     }
 
-    /// Reads an object. What is known of it spares reading it all.
+    /// Parses an object. Unchanged parts are taken from its known earlier state.
     pub fn read(resource: &'static Resource, text: &str, known: impl FnOnce(&ObjectKey) -> Option<Arc<OwnedObject>>) -> Self {
         let live = Live::parse(text);
         let word = |name: &Option<Cow<'_, str>>| name.as_deref().unwrap_or_default().to_owned();
@@ -86,7 +86,8 @@ impl ObjectUpdate {
             UpdatedObject::Nothing
         } else {
             let child = OwnedObject::from_live(key.clone(), (text, &live), known(&key).as_deref());
-            // Anybody may write our label on what is his own, and name that. As kubectl prints it, it says nothing of who has written it.
+            // Any user can set our label on their own object, and name it in a subject. Without managedFields, as kubectl prints it, the
+            // writer is unknown.
             if named.is_some() && live.has_managed_fields() && !child.ours() { UpdatedObject::Nothing } else { UpdatedObject::Child(child) }
         };
         let named = named.filter(|_| !key.name.is_empty());

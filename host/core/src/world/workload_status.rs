@@ -1,23 +1,24 @@
-//! What Knative, Ray and Jobs tell of themselves, in the words of a Deployment: whoever asks how a workload fares asks the same of all.
+//! Converts the statuses of Knative Services, RayClusters and Jobs into a Deployment's, so that the health of all workloads is determined
+//! in the same way.
 
 use super::child::{Condition, Observed};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What a Knative Service tells beside that.
+/// The additional status of a Knative Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KnativeStatus {
-    /// Its newest revision.
+    /// Its latest revision.
     pub created: Option<String>,
-    /// The newest that works.
+    /// Its latest ready revision.
     pub ready: Option<String>,
-    /// Whether the newest revision is that of what was written last.
+    /// Whether the latest revision is that of the last write.
     pub configured: bool,
-    /// Where it is reached from outside.
+    /// Its external URL.
     pub url: Option<String>,
-    /// Where it is reached within the cluster.
+    /// Its URL within the cluster.
     pub address: Option<String>,
-    /// Which revision gets how much of the traffic.
+    /// The shares of its traffic, per revision.
     pub traffic: Vec<Traffic>,
 }
 
@@ -25,13 +26,13 @@ pub struct KnativeStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Traffic {
-    /// Who gets it.
+    /// The revision that gets it.
     pub revision_name: String,
-    /// Whether that is so because it is the newest.
+    /// Whether the revision gets it because it is the latest.
     pub latest_revision: bool,
-    /// How much.
+    /// The share, in percent.
     pub percent: i64,
-    /// A name for it.
+    /// A name for the share.
     pub tag: Option<String>,
 }
 
@@ -53,20 +54,20 @@ struct KnativeState {
     traffic: Vec<Traffic>,
 }
 
-/// A condition in a Deployment's words.
+/// A condition in the form of a Deployment's.
 fn condition(type_: &str, status: bool, of: Option<&Condition>) -> Condition {
     let (reason, message) = of.map_or_else(Default::default, |of| (of.reason.clone(), of.message.clone()));
     let status = if status { "True" } else { "False" }.to_owned();
     Condition { type_: type_.to_owned(), status, reason, message, observed_generation: None }
 }
 
-/// What a Knative Service tells.
+/// The status of a Knative Service.
 pub(super) fn knative(status: Option<&RawValue>, asked: Observed) -> Observed {
     let state: KnativeState = status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
     let told = |type_: &str| state.conditions.iter().find(|condition| condition.type_ == type_);
     let is = |type_: &str, status: &str| told(type_).is_some_and(|condition| condition.status == status);
     let fails = is("Ready", "False");
-    // While a new revision comes up, or fails, the former one goes on serving.
+    // While a new revision starts or fails, the previous one continues to serve.
     let serves = is("Ready", "True") || is("RoutesReady", "True");
     let newest = is("Ready", "True") && state.latest_created_revision_name == state.latest_ready_revision_name;
     let mut conditions = vec![condition("Available", serves, told("Ready"))];
@@ -103,12 +104,12 @@ struct RayState {
     desired_worker_replicas: i64,
 }
 
-/// What a RayCluster tells. `RayClusterProvisioned` stays true once it was, so the head and the workers count.
+/// The status of a RayCluster. `RayClusterProvisioned` stays true once it was, so the head and the workers determine the health.
 pub(super) fn ray(status: Option<&RawValue>, asked: Observed) -> Observed {
     let state: RayState = status.and_then(|status| serde_json::from_str(status.get()).ok()).unwrap_or_default();
     let told = |type_: &str| state.conditions.iter().find(|condition| condition.type_ == type_);
     let head = told("HeadPodReady");
-    // Before KubeRay 1.3 there are no conditions.
+    // KubeRay before 1.3 sets no conditions.
     let head_works = head.map_or(state.state == "ready", |head| head.status == "True");
     let works = head_works && state.ready_worker_replicas >= state.desired_worker_replicas;
     let mut conditions = vec![condition("Available", works, head)];
@@ -128,32 +129,32 @@ pub(super) fn ray(status: Option<&RawValue>, asked: Observed) -> Observed {
     }
 }
 
-/// What a Job tells beside that.
+/// The additional status of a Job.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobStatus {
-    /// How many of its pods exist and haven't ended.
+    /// The number of pods that exist and haven't ended.
     pub active: i64,
-    /// How many of these are Ready.
+    /// The number of active pods that are Ready.
     pub ready: i64,
-    /// How many have succeeded.
+    /// The number of pods that have succeeded.
     pub succeeded: i64,
-    /// How many have failed.
+    /// The number of pods that have failed.
     pub failed: i64,
-    /// When it started, or was resumed last.
+    /// The time when it started or was last resumed.
     pub start_time: Option<String>,
-    /// When it completed or failed.
+    /// The time when it completed or failed.
     pub end_time: Option<String>,
     /// Its state.
     pub state: JobState,
 }
 
-/// How far a Job has come.
+/// The state of a Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JobState {
     /// None of its pods is Ready yet.
     #[default]
     Pending,
-    /// Somebody has suspended it: it has no pods.
+    /// It is suspended and has no pods.
     Suspended,
     /// Some of its pods are Ready, or have ended.
     Running,
@@ -166,7 +167,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// Whether nothing of it will run again.
+    /// Whether none of its pods will run again.
     pub fn has_ended(self) -> bool {
         matches!(self, Self::Complete | Self::Failed)
     }
@@ -184,7 +185,7 @@ struct ReportedJob {
     conditions: Vec<Condition>,
 }
 
-/// Of a condition: when it turned.
+/// A condition with the time of its last transition.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Turned {
@@ -199,7 +200,7 @@ struct TurnedConditions {
     conditions: Vec<Turned>,
 }
 
-/// What a Job tells. It has no observed generation, and nothing of it is ever rolled out.
+/// The status of a Job. It has no observed generation, and there are no rollouts.
 pub(super) fn job(status: Option<&RawValue>, asked: Observed) -> Observed {
     let text = status.map_or("{}", RawValue::get);
     let reported: ReportedJob = serde_json::from_str(text).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Who else writes what is ours to write: managedFields tell.
+//! Other writers of our objects and statuses, from managedFields.
 
 use super::{
     child::FIELD_MANAGER_PREFIX,
@@ -7,18 +7,18 @@ use super::{
 use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
-/// What people call themselves: they don't work on a subject again and again.
+/// The prefix of users' tools, which don't reconcile subjects.
 const HUMAN_MANAGERS: &str = "kubectl";
 
-/// Kubernetes' own controllers, which write into many an object.
+/// The prefix of Kubernetes' own controllers, which write many objects.
 const KUBERNETES: &str = "kube-";
 
-/// Somebody who has written, and when last.
+/// A field manager, with the time of its last write.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Writer {
     /// The field manager's name.
     pub manager: String,
-    /// When; none if nobody has noted it.
+    /// The time; none if it wasn't recorded.
     pub time: Option<Timestamp>,
 }
 
@@ -49,7 +49,7 @@ fn of_itself(entry: &Value) -> bool {
     entry["subresource"].as_str().unwrap_or_default().is_empty()
 }
 
-/// Who has made an object for the one with this uid: the manager of that reference.
+/// The creator of an object for the owner with this uid: the manager of the owner reference.
 pub fn maker(managed: &[Value], owner: &str) -> Option<Writer> {
     let reference = format!("k:{{\"uid\":\"{owner}\"}}");
     let made =
@@ -57,7 +57,7 @@ pub fn maker(managed: &[Value], owner: &str) -> Option<Writer> {
     managed.iter().filter(|entry| of_itself(entry)).filter(made).find_map(writer)
 }
 
-/// Who has changed an object last, of those who may be another controller.
+/// The last of the possible other controllers to have written an object.
 pub fn last(managed: &[Value]) -> Option<Writer> {
     let others = managed.iter().filter(|entry| of_itself(entry)).filter_map(writer);
     others.filter(|writer| foreign(&writer.manager) && !writer.manager.starts_with(KUBERNETES)).max_by_key(|writer| writer.time)

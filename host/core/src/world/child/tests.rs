@@ -30,7 +30,7 @@ fn a_deployment_tells_its_owner_its_replicas_and_what_we_own() {
     assert!(child.settled(&json!({"spec": {"paused": true}}), 7) && child.settled(&json!({}), 7) && child.ours());
     assert!(child.keeps_pods(&json!({"spec": {"paused": false}})) && !child.keeps_pods(&json!({"spec": {"template": {"x": 1}}})));
 
-    // A host that starts knows a default from what an earlier plan left there by the hash of the plan.
+    // After a start, the hash of the plan tells a default from a leftover of an earlier plan.
     let planned = json!({"spec": {"tolerations": [{"key": "gpu"}]}});
     let written_by = |fingerprint: u64| {
         let by = PlanHash::from_plan(&DEPLOYMENT, &planned, fingerprint);
@@ -44,7 +44,7 @@ fn a_deployment_tells_its_owner_its_replicas_and_what_we_own() {
     assert!(written_by(7).settled(&planned, 7));
     assert!(!written_by(6).settled(&planned, 7));
 
-    // The next state of it: the same by the same plan, another by another.
+    // The next state of the object is as planned by the same plan, but not by another one.
     let mut next = live;
     next["status"]["replicas"] = 5.into();
     let same = read(&next, Some(&child));
