@@ -39,7 +39,7 @@ pub struct Contest {
     reason: &'static str,
     /// The other controller, what it does, and the remedy: constant during the contest.
     what: String,
-    /// The time when the contest was detected.
+    /// The time of the other manager's write, if known.
     since: Option<Timestamp>,
 }
 

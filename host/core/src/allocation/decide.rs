@@ -206,7 +206,7 @@ impl<'a> Decision<'a> {
         self.graph.needed_by[at].iter().any(|&other| self.phases[other] == Some(Phase::Admitted))
     }
 
-    /// Puts the models that must move to sleep with all their dependants: otherwise a dependant would keep its dependency where it is.
+    /// Drains the models that must move, together with all their dependants: otherwise a dependant would keep its dependency where it is.
     /// Those that are requested are admitted again together.
     fn move_with_dependants(&mut self) {
         for at in std::mem::take(&mut self.moving) {

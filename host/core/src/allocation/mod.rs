@@ -284,7 +284,7 @@ pub enum Entry {
     Asleep,
     /// It has a stored reservation.
     Placed {
-        /// The place.
+        /// The reservation.
         held: Held,
         /// Whether no gateway has seen a request since it became ready. Its traffic may bypass the gateways, so it isn't put to sleep.
         unseen: bool,

@@ -51,7 +51,7 @@ pub enum HealthChange {
     Failed(CallError),
     /// It isn't called for this long.
     Quarantined(QuarantineScope, Duration, CallError),
-    /// It is called again and answers.
+    /// It answers again.
     Recovered(QuarantineScope),
 }
 

@@ -23,7 +23,7 @@ pub struct Member {
     pub description: Description,
     /// Its health under this binding.
     pub health: Arc<Health>,
-    /// The previous plugin with the same name, for the failure policy `Previous`.
+    /// The previously active member with the same name, for the failure policy `Previous`.
     pub previous: Option<Arc<Member>>,
     identity: Digest,
     control_plane: Option<Plugin>,
@@ -97,7 +97,7 @@ impl Member {
         self.missing.as_deref()
     }
 
-    /// The same member with another previous plugin.
+    /// The same member with another previous one.
     #[must_use]
     pub fn after(&self, previous: Option<Arc<Self>>) -> Self {
         Self {

@@ -215,7 +215,7 @@ impl Policies {
         self.awaits_approval.store(awaits, Ordering::Relaxed);
     }
 
-    /// Whether a set waits for an approval, as far as this host knows: only the leader does.
+    /// Whether a set waits for an approval, as far as this host knows: only the leader knows for certain.
     pub fn awaits_approval(&self) -> bool {
         self.awaits_approval.load(Ordering::Relaxed)
     }

@@ -31,7 +31,7 @@ pub fn ranks(nodes: &[&str], scores: &[Option<f64>], ties: Ties) -> Vec<i64> {
     let mut ranks = vec![0; nodes.len()];
     let mut scored = finite(nodes, scores);
     if ties == Ties::Name {
-        // At most ten get a rank, or the groups that begin among the ten best.
+        // Only ten nodes get a rank: the ten best, or among those equal to the tenth the first by name.
         keep_best(&mut scored, usize::try_from(MAX_RANK).unwrap_or_default());
     }
     scored.sort_unstable_by(best_first);

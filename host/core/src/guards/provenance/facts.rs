@@ -1,5 +1,5 @@
-//! Requests that no layer makes by the same field: by facts about the model, the storage and the annotations, and by plugins'
-//! configurations.
+//! Requests that don't come from the same field of a layer, but from facts about the model, the storage and the annotations, or from
+//! plugins' configurations.
 
 use super::said::Contents;
 use pointsman_sandbox::point::mirrored;

@@ -133,7 +133,7 @@ impl<'p> PodProvenance<'p> {
     }
 
     /// Records the arguments. Each was requested by every layer that contains it in any position, because plugins insert arguments before
-    /// and after it.
+    /// and after them.
     fn arguments<'o>(&mut self, walk: &mut Walk<'o, '_>, planned: &'o [Value], said: &[LayerPart<'p>], line: &Line<'_>) {
         let of_layers = said.iter().filter(|(source, _)| *source != LayerSource::Answer);
         let of_layers = of_layers.flat_map(|(source, list)| words(list).into_iter().flatten().map(|word| (*source, word)));

@@ -22,7 +22,7 @@ use pointsman_sandbox::{
 use serde_json::{Value, json};
 use std::{borrow::Cow, sync::Arc};
 
-/// The annotation that requests a new choice by a new value.
+/// The annotation that requests a new choice whenever its value changes.
 pub(super) const CHOOSE_RUNTIME: &str = "pointsman.dev/choose-runtime";
 
 /// The maximum number of runtimes in a message.

@@ -85,7 +85,7 @@ impl PlanBuilder<'_> {
         let path = model.as_ref().map(|(_, view)| model_path(view));
         let model_name = match line.flag(&[NAME_FLAG]) {
             Some(name) => filled(name, path.as_deref(), &key.name),
-            // Without this flag, engines use the path of the files as the name.
+            // Without this flag, engines use the value of the flag for the files as the name.
             None => line.flag(&MODEL_FLAGS).and_then(|given| filled(given, path.as_deref(), &key.name)).or_else(|| path.clone()),
         };
         let mountable = model.as_ref().filter(|(_, view)| !is_elsewhere && self.is_mountable(key, view));
