@@ -18,7 +18,7 @@ pub const UPDATE_STUCK: &str = "UpdateStuck";
 /// The types that need attention if they are True. `Suspended`, `Restarting` and `Failed` are a TrainingJob's.
 const ABNORMAL: [&str; 4] = [CONTESTED, "Failed", "Restarting", "Suspended"];
 
-/// A job has completed: its event is not a warning.
+/// The condition of a completed job: it needs no attention, although it has an event.
 const COMPLETED: &str = "Completed";
 
 /// A condition without a time, which is set when the condition is first reported.
