@@ -39,13 +39,15 @@ const UNDECIDED: &str = "Undecided";
 /// The reason of [`APPLIED`] for a subject that restarts its pods and was ready before: the next leader reads it to continue.
 pub const RESTARTING: &str = "Restarting";
 
-/// An event for the change of a condition: always a warning.
+/// An event for the change of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransitionEvent {
     /// The condition's reason.
     pub reason: String,
     /// The condition's message.
     pub message: String,
+    /// Whether the condition needs attention.
+    pub is_warning: bool,
 }
 
 /// The status to write, and the events for its changes. Times of unchanged conditions are retained, so that an unchanged status is
@@ -179,12 +181,13 @@ fn transition_event(before: Option<&Value>, after: &Condition) -> Option<Transit
     let failed = after.status == Some(false);
     // Ready only repeats another condition. Success needs no event: that would be an additional write per service.
     let wanted = after.type_ != READY && ((failed && after.required_for_ready) || after.emits_event);
-    wanted.then(|| TransitionEvent { reason: after.reason.clone(), message: after.message.clone() })
+    wanted.then(|| TransitionEvent { reason: after.reason.clone(), message: after.message.clone(), is_warning: after.needs_attention() })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::condition::COMPLETED;
     use serde_json::Map;
 
     fn status(conditions: Vec<Condition>) -> Status {
@@ -253,6 +256,17 @@ mod tests {
         assert_eq!((ready["status"].as_str(), ready["reason"].as_str()), (Some("False"), Some("Broken")));
         let reasons: Vec<&str> = events.iter().map(|event| event.reason.as_str()).collect();
         assert_eq!(reasons, ["Broken"]);
+    }
+
+    #[test]
+    fn success_is_no_warning() {
+        let conditions = vec![
+            Condition::satisfied(COMPLETED, "Completed", "It has completed.").with_event(),
+            Condition::satisfied("Valid", "Warned", "It may be wrong.").with_event(),
+        ];
+        let (_, events) = settle(&Value::Null, "benchmark", status(conditions), &Applied::Done, None, at(1));
+        let types: Vec<_> = events.iter().map(|event| (event.reason.as_str(), event.is_warning)).collect();
+        assert_eq!(types, [("Completed", false), ("Warned", true)]);
     }
 
     #[test]

@@ -25,7 +25,8 @@ impl Controller {
             ContestReport::Before => {}
             ContestReport::Now => {
                 let told = contest.condition();
-                self.emit_events(subject, vec![TransitionEvent { reason: CONTESTED.to_owned(), message: told.message }]).await;
+                self.emit_events(subject, vec![TransitionEvent { reason: CONTESTED.to_owned(), message: told.message, is_warning: true }])
+                    .await;
             }
             ContestReport::TakenAway => {
                 self.reconciles.taken_away(subject.key.resource.kind);
@@ -47,14 +48,15 @@ impl Controller {
             uid: Some(subject.uid.clone()),
             ..ObjectReference::default()
         };
-        for TransitionEvent { reason, message } in turned {
+        for TransitionEvent { reason, message, is_warning } in turned {
             if !self.leadership.held() {
                 return;
             }
             let mut note = message;
             note.truncate(note.floor_char_boundary(NOTE));
             let span = request_span("event", &subject.key);
-            let event = Event { type_: EventType::Warning, reason, note: Some(note), action: "Reconciling".to_owned(), secondary: None };
+            let type_ = if is_warning { EventType::Warning } else { EventType::Normal };
+            let event = Event { type_, reason, note: Some(note), action: "Reconciling".to_owned(), secondary: None };
             if let Err(error) = self.recorder.publish(&event, &reference).instrument(span).await {
                 tracing::warn!(subject = %subject.key, error = sentence(&error), "an event could not be written");
             }

@@ -31,7 +31,7 @@ impl World {
             && before != owner
         {
             self.touch_owner(&before);
-            self.children.get_mut(&before).map(|children| children.remove(&key));
+            self.remove_from(&before, &key);
         }
         self.children.entry(owner.clone()).or_default().insert(key, Arc::new(child));
         if news {
@@ -42,10 +42,14 @@ impl World {
     pub(super) fn remove_child(&mut self, key: &ObjectKey) {
         let Some(owner) = self.owners.remove(key) else { return };
         self.touch_owner(&owner);
-        if let Some(children) = self.children.get_mut(&owner) {
+        self.remove_from(&owner, key);
+    }
+
+    fn remove_from(&mut self, owner: &Owner, key: &ObjectKey) {
+        if let Some(children) = self.children.get_mut(owner) {
             children.remove(key);
             if children.is_empty() {
-                self.children.remove(&owner);
+                self.children.remove(owner);
             }
         }
     }

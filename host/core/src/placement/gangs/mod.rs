@@ -194,7 +194,7 @@ impl Reservations {
         if base.pod(&pod.namespace, &pod.name).is_none_or(|known| known.uid != pod.uid) {
             base.put_pod(pod.clone());
         }
-        let mut members = Members::find(&base, &key.0, &key.1, None);
+        let mut members = Members::find(&base, &key.0, &key.1, Some(pod));
         let watched = self.gangs.get(key);
         if let Some(watched) = watched {
             watched.limit_size(&mut members);

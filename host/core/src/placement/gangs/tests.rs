@@ -355,6 +355,17 @@ fn members_that_no_scheduler_or_another_one_places_do_not_exist_yet() {
 }
 
 #[test]
+fn a_surplus_member_of_another_scheduler_takes_no_node_of_the_others() {
+    let mut world = World::new(&[2, 2]);
+    for at in [1, 2] {
+        world.cluster.put_pod(member("g", at, 2, 1));
+    }
+    // It needs the most, so it would be placed first.
+    world.cluster.put_pod(Pod { scheduler: "another".to_owned(), ..member("g", 0, 2, 2) });
+    assert_eq!((world.ask("g1"), world.ask("g2")), (goes_to("n0"), goes_to("n0")));
+}
+
+#[test]
 fn a_member_whose_node_is_not_offered_gets_another() {
     let mut world = World::new(&[2, 2, 2]);
     world.create("g", &[2, 2]);
