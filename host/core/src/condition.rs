@@ -19,7 +19,7 @@ pub const UPDATE_STUCK: &str = "UpdateStuck";
 const ABNORMAL: [&str; 4] = [CONTESTED, "Failed", "Restarting", "Suspended"];
 
 /// The condition of a completed job: it needs no attention, although it has an event.
-const COMPLETED: &str = "Completed";
+pub(crate) const COMPLETED: &str = "Completed";
 
 /// A condition without a time, which is set when the condition is first reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
