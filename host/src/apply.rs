@@ -1,10 +1,11 @@
 //! Writes the plans to the cluster. This is the only writer. It uses server-side apply, with one field manager per kind, and only on the
 //! leader.
 
+mod dry_run;
 mod error;
 mod labels;
 
-pub use error::ApplyError;
+pub use error::{ApplyError, INVALID};
 
 use crate::{
     apply::error::{RequestError, api_error, create_error, name_taken, unknown_object_error},
@@ -35,6 +36,7 @@ use pointsman_sandbox::sync::locked;
 use serde_json::{Value, json};
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    fmt,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -67,7 +69,6 @@ type WriteTarget = (ObjectKey, bool);
 type OverwriteCount = (u64, Instant, u32);
 
 /// The writer.
-#[allow(missing_debug_implementations)] // A Kubernetes client has none.
 #[derive(Clone)]
 pub struct Applier {
     client: Client,
@@ -107,6 +108,12 @@ pub enum ContestReport {
     Now,
     /// It was reported before, and another writer has removed it.
     TakenAway,
+}
+
+impl fmt::Debug for Applier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Applier").finish_non_exhaustive()
+    }
 }
 
 impl Applier {

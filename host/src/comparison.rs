@@ -1,11 +1,14 @@
 //! Runs comparisons over all live subjects: in the background, all together in at most half of a core, and canceled when nobody waits for
 //! them.
 
-use crate::watch::Shared;
+use crate::{apply::Applier, watch::Shared};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use pointsman_core::{
     claims::Claims,
-    compare::{Report, SubjectChange, effect::change},
+    compare::{
+        Effect, Report, SubjectChange,
+        effect::{change, rejected},
+    },
     decide::{
         Policies,
         member::Member,
@@ -16,7 +19,7 @@ use pointsman_core::{
     rules::rule::Rule,
     selector,
     settings::Settings,
-    world::ObjectKey,
+    world::{ObjectKey, OwnedObject},
 };
 use pointsman_crds::policy::{plugin::PolicyPoint, rule::RuleStage};
 use pointsman_sandbox::{cache::Cache, limits::DECISION_CACHE, point::Subject};
@@ -28,7 +31,7 @@ use std::{
 use tokio::{
     sync::{Mutex, watch},
     task::block_in_place,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 /// The length of a slice of work, which an equally long pause follows: the maximum delay of a live edit when all cores are busy.
@@ -41,6 +44,12 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(2);
 /// subjects is out of date.
 const MAX_PASSES: usize = 8;
 
+/// The maximum number of subjects whose new workloads the API server validates in a dry run.
+const MAX_DRY_RUNS: usize = 20;
+
+/// The maximum duration of the dry runs of a comparison.
+const DRY_RUN_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// The progress of a comparison: the number of compared subjects, and of all.
 pub type Progress = (usize, usize);
 
@@ -50,6 +59,8 @@ pub struct LiveComparison {
     shared: Shared,
     claims: Claims,
     settings: Settings,
+    /// For dry runs, if they are possible.
+    applier: Option<Applier>,
     /// The kinds that aren't listed yet, or none.
     listed: watch::Receiver<Option<String>>,
     /// Held by the comparison that is working. Comparisons alternate by slices, so that a short one doesn't wait for a long one to end.
@@ -112,7 +123,13 @@ impl SetPair {
 impl LiveComparison {
     /// Creates a comparison that shows nothing before everything is listed.
     pub fn new(shared: Shared, claims: Claims, settings: Settings, listed: watch::Receiver<Option<String>>) -> Self {
-        Self { shared, claims, settings, listed, turn: Mutex::default() }
+        Self { shared, claims, settings, applier: None, listed, turn: Mutex::default() }
+    }
+
+    /// Has the API server validate changed workloads.
+    #[must_use]
+    pub fn with_dry_runs(self, applier: Applier) -> Self {
+        Self { applier: Some(applier), ..self }
     }
 
     /// The reason why nothing can be compared yet, if any.
@@ -157,10 +174,35 @@ impl LiveComparison {
             }
         }
         drop(turn);
+        timeout(DRY_RUN_TIMEOUT, self.dry_run(&pair, &mut found)).await.ok();
         let replayed = pair.replay(recorded, &self.turn).await;
         let digests = (after.digest().to_string(), before.digest().to_string());
         let at = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH);
         Report { replayed, ..Report::summarize(digests, Time(at), found.len(), found) }
+    }
+
+    /// Has the API server validate the new workloads of subjects whose pods would restart: only it knows all rules about pods, and its
+    /// admission plugins. Of many subjects, a sample spread over all of them must do. If it rejects one, the subject's planning has failed.
+    async fn dry_run(&self, pair: &SetPair, found: &mut BTreeMap<ObjectKey, SubjectChange>) {
+        let Some(applier) = &self.applier else { return };
+        let restarting: Vec<ObjectKey> =
+            found.iter().filter(|(_, change)| change.effect == Effect::Restarts).map(|(key, _)| key.clone()).collect();
+        let step = restarting.len().div_ceil(MAX_DRY_RUNS).max(1);
+        for key in restarting.iter().step_by(step) {
+            let snapshot = self.shared.lock().snapshot(key, Timestamp::now().as_second().unsigned_abs());
+            let (Some(snapshot), Some(kind)) = (snapshot, kinds::find(key.resource)) else { continue };
+            let plan = block_in_place(|| planning::plan(kind, snapshot.clone(), &pair.after, &self.settings));
+            for object in plan.objects.iter().flatten().filter(|object| !object.key.resource.pods().is_empty()) {
+                let differs = |live: &OwnedObject| !live.settled(&object.body, object.fingerprint);
+                if !snapshot.child(object.key.resource, &object.key.name).is_some_and(|live| differs(live)) {
+                    continue;
+                }
+                if let (Some(why), Some(change)) = (applier.dry_run(key, object).await, found.get_mut(key)) {
+                    rejected(change, &why);
+                    break;
+                }
+            }
+        }
     }
 
     /// Compares the plans of one subject; none if this host doesn't serve it.

@@ -5,7 +5,7 @@ mod reports;
 
 use crate::{
     allocator::{self, Settled},
-    apply::{Applier, ApplyError},
+    apply::{Applier, ApplyError, INVALID},
     catalogue_status,
     keeper::sets::name as set_name,
     leader::{Leadership, fence::fenced},
@@ -397,6 +397,9 @@ impl Controller {
             // That happens with several writers, because the watch may be a little late.
             Err(ApplyError::Outdated) => self.queue.retry(key.clone()),
             Err(error) => {
+                if let ApplyError::Refused { reason: INVALID, message } = &error {
+                    self.pacer.reject(key, message.trim_end_matches('.'));
+                }
                 tracing::warn!(subject = %key, "{error}; trying again");
                 self.queue.retry(key.clone());
             }

@@ -7,6 +7,9 @@ use pointsman_core::{
     world::{ObjectKey, Subject, writers},
 };
 
+/// The reason if the API server rejects an object as invalid.
+pub const INVALID: &str = "Invalid";
+
 /// Why a plan was not applied completely.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
@@ -73,7 +76,7 @@ pub(super) fn api_error(key: &ObjectKey, error: &RequestError) -> ApplyError {
         422 if said.contains("Only one reference can have Controller set to true") => {
             ("NameTaken", format!("The {key} belongs to something else: delete it or give its new owner another name."))
         }
-        _ => ("Invalid", format!("The API server rejects the {key} as invalid: {said}.")),
+        _ => (INVALID, format!("The API server rejects the {key} as invalid: {said}.")),
     };
     ApplyError::Refused { reason, message }
 }

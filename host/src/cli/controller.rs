@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     api_errors::{ApiErrors, observed},
+    apply::Applier,
     comparison::LiveComparison,
     controller,
     keeper::{self, start::Started},
@@ -225,9 +226,10 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let memory_usage = args.memory_usage.source(settings_of_all.prometheus.as_deref())?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
     let (shared, claims) = (Shared::default(), Claims { kinds: args.claims, namespaces: args.namespaces.into_iter().collect() });
-    let stage = LiveComparison::new(shared.clone(), claims.clone(), settings_of_all.clone(), listed.clone());
-    let pacer = Arc::new(Pacer::new(Some(args.pace).filter(|most| *most > 0)));
-    let liveness = Liveness::default();
+    let stage = LiveComparison::new(shared.clone(), claims.clone(), settings_of_all.clone(), listed.clone())
+        // Dry runs write nothing, so they need no fence.
+        .with_dry_runs(Applier::new(client.clone(), shared.clone()));
+    let (pacer, liveness) = (Arc::new(Pacer::new(Some(args.pace).filter(|most| *most > 0))), Liveness::default());
     let settings = args.policies.settings(stage, Arc::clone(&pacer), liveness.clone())?;
     let listener = TcpListener::bind(args.listen).await.with_context(|| format!("listening on {}", args.listen))?;
     tracing::info!(address = %listener.local_addr()?, "answering /healthz, /readyz and /metrics");

@@ -201,6 +201,15 @@ impl Pacer {
         locked(&self.state).waits(key, was_ready, work);
     }
 
+    /// Fails the restart of a subject whose new objects the API server rejects as invalid: it would reject the same change elsewhere.
+    pub fn reject(&self, key: &ObjectKey, why: &str) {
+        let mut state = locked(&self.state);
+        if let Some(turn) = state.turns.remove(key) {
+            state.fail(key, turn, why);
+            self.publish_progress(&mut state);
+        }
+    }
+
     /// Removes a subject that is gone, or that this host doesn't serve.
     pub fn forget(&self, key: &ObjectKey) {
         let mut state = locked(&self.state);
@@ -375,18 +384,23 @@ impl PaceState {
             failure.or_else(|| late.then(|| format!("the restart did not finish within {} minutes", RESTART_TIMEOUT.as_secs() / 60)));
         let Some(why) = failure else { return RestartPermission::Restart(turn.was_ready) };
         self.turns.remove(key);
-        let first = self.failed.insert(key.clone());
         if work.restarts {
             // If it can't be written, nothing is lost: it is retried after the others.
+            self.failed.insert(key.clone());
             self.waits(key, turn.was_ready, work);
             return RestartPermission::Wait;
         }
-        // If it has lost something, no other subject of the namespace restarts.
+        self.fail(key, turn, &why);
+        RestartPermission::GoOn
+    }
+
+    /// Records a failed restart. If the subject was ready before, no other subject of the namespace restarts.
+    fn fail(&mut self, key: &ObjectKey, turn: Restart, why: &str) {
+        let first = self.failed.insert(key.clone());
         if turn.was_ready && first {
             self.held.entry(key.namespace.clone()).or_insert_with(|| format!("{key} failed to restart: {why}"));
             self.stop_where_all_are_held();
         }
-        RestartPermission::GoOn
     }
 
     /// Stops all restarts if they have failed in several namespaces, or if no subject of another namespace is queued.

@@ -51,6 +51,16 @@ fn so_many_at_once_get_their_turn_by_name_and_the_next_when_one_is_through() {
 }
 
 #[test]
+fn a_restart_that_the_api_server_rejects_stops_the_others() {
+    let pacer = three();
+    pacer.reject(&key("c"), "it is invalid");
+    assert_eq!(pacer.failure_reason(), None, "c isn't restarting");
+    pacer.reject(&key("a"), "it is invalid");
+    assert!(pacer.start_next(true).is_empty() && !pacer.has_turn(&key("a")));
+    assert_eq!(pacer.failure_reason().unwrap(), "InferenceService n/a failed to restart: it is invalid");
+}
+
+#[test]
 fn one_that_fails_stops_the_others_until_somebody_has_looked() {
     let pacer = three();
     look(&pacer, "a", &broken(false), true);

@@ -162,6 +162,12 @@ fn failed(after: &Plan) -> SubjectChange {
     SubjectChange { effect: Effect::Failed, places: places.into_iter().collect(), ..SubjectChange::default() }
 }
 
+/// Records that the API server rejects the new objects of a subject: then no part of the plan is worth anything.
+pub fn rejected(change: &mut SubjectChange, why: &str) {
+    change.effect = Effect::Failed;
+    change.places = vec![format!("Invalid: {why}")];
+}
+
 fn made(object: &Object) -> ObjectChange {
     ObjectChange::new(Effect::Objects, &object.key, "created", leaves(None, Some(&object.body)))
 }
