@@ -159,6 +159,7 @@ fn names_them(cluster: &PolicyCluster, namespace: &str, set: &PolicySet) {
     let examples: BTreeSet<String> = radius.examples.iter().map(|line| line.split(" (").next().unwrap().to_owned()).collect();
     assert_eq!((&examples, radius.examples.len()), (&golden, 3));
     assert!(radius.examples.iter().all(|line| line.contains("(Deployment ") && line.contains(": spec.template.")), "{radius:?}");
+    assert!(!radius.examples.iter().any(|line| line.contains("revision")), "{radius:?}");
 
     let table = cluster.kubectl(&["get", "policysets"]).ok();
     let heading: Vec<&str> = table.lines().next().unwrap().split_whitespace().collect();

@@ -53,7 +53,7 @@ impl Effect {
 pub struct SubjectChange {
     /// The most severe effect.
     pub effect: Effect,
-    /// The first places, the most severe effect first: an object, and a path in it.
+    /// The first places, the most severe effect first: an object, and a path in it. The last entry is the number of further places, if any.
     pub places: Vec<String>,
     /// All fields, sorted by name: an object, and the path of a leaf in it.
     pub fields: BTreeSet<String>,
@@ -77,19 +77,23 @@ impl ObjectChange {
 /// The entry in `fields` for a change of the runtime that would be chosen.
 const NEXT_CHOICE: &str = "the runtime of the next choice";
 
-/// The ends of the paths of revision numbers. They follow from the rest of an object and change whenever it changes, so they aren't listed.
+/// The ends of the paths of revision numbers. They follow from the rest of an object and change whenever it changes, so they aren't listed
+/// unless nothing else differs.
 const NUMBERS: [&str; 3] = [REVISION_LABEL, REVISION, REVISIONS];
 
-fn fields(key: &ObjectKey, leaves: Vec<String>) -> Vec<String> {
-    let number = |leaf: &String| NUMBERS.iter().any(|number| leaf.ends_with(&format!("{number:?}")));
-    leaves.into_iter().filter(|leaf| !number(leaf)).map(|leaf| format!("{}: {leaf}", object_name(key))).collect()
+fn is_number(path: &str) -> bool {
+    NUMBERS.iter().any(|number| path.ends_with(&format!("{number:?}")))
 }
 
-/// The maximum number of reported places per object.
-const MAX_FIELDS_PER_OBJECT: usize = 3;
+fn fields(key: &ObjectKey, leaves: Vec<String>) -> Vec<String> {
+    leaves.into_iter().filter(|leaf| !is_number(leaf)).map(|leaf| format!("{}: {leaf}", object_name(key))).collect()
+}
+
+/// The number of places of an object that precede further places of the objects before it.
+const FIRST_PLACES_PER_OBJECT: usize = 3;
 
 /// The maximum number of reported places per subject.
-const OF_A_SUBJECT: usize = 6;
+const MAX_PLACES: usize = 6;
 
 /// The change of a subject if the second plan is applied instead of the first.
 pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange {
@@ -101,12 +105,18 @@ pub fn change(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange
         change.chooses_otherwise = true;
         change.fields.insert(NEXT_CHOICE.to_owned());
         change.effect = change.effect.max(Effect::Choice);
-        change.places.truncate(OF_A_SUBJECT - 1);
-        change.places.push(format!("{other} instead of {one}"));
+        let last = change.places.len().min(MAX_PLACES - 1);
+        change.places.insert(last, format!("{other} instead of {one}"));
+    }
+    let further = change.places.len().saturating_sub(MAX_PLACES);
+    change.places.truncate(MAX_PLACES);
+    if further > 0 {
+        change.places.push(format!("and {further} more"));
     }
     change
 }
 
+/// The change of the objects, with all places.
 fn object_changes(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectChange {
     let Some(planned) = &after.objects else {
         // If planning failed before, too, nothing changes.
@@ -119,7 +129,12 @@ fn object_changes(snapshot: &Snapshot, before: &Plan, after: &Plan) -> SubjectCh
     changes.sort_by_key(|change| Reverse(change.effect));
     let effect = changes.first().map(|change| change.effect).unwrap_or_default();
     let fields = changes.iter_mut().flat_map(|change| mem::take(&mut change.fields)).collect();
-    let places = changes.into_iter().flat_map(|change| change.places).take(OF_A_SUBJECT).collect();
+    let (mut places, mut further) = (Vec::new(), Vec::new());
+    for mut change in changes {
+        further.extend(change.places.split_off(change.places.len().min(FIRST_PLACES_PER_OBJECT)));
+        places.extend(change.places);
+    }
+    places.extend(further);
     SubjectChange { effect, places, fields, chooses_otherwise: false }
 }
 
@@ -193,9 +208,11 @@ fn differs(snapshot: &Snapshot, former: &Object, object: &Object) -> ObjectChang
         Effect::Objects
     };
     let mut all = places(one, other, usize::MAX);
+    if all.iter().any(|place| !is_number(place)) {
+        all.retain(|place| !is_number(place));
+    }
     // The fields that restart pods come first.
     all.sort_by_key(|place| restarts && !place.starts_with("spec"));
-    all.truncate(MAX_FIELDS_PER_OBJECT);
     let places = all.into_iter().map(|place| format!("{}: {place}", object_name(&object.key))).collect();
     ObjectChange { effect, places, fields: fields(&object.key, leaves(Some(one), Some(other))) }
 }
@@ -304,6 +321,31 @@ mod tests {
         let changed = change(&snapshot(), &plan(vec![numbered("1", "x"), service()]), &plan(vec![numbered("2", "y")]));
         let fields: Vec<&str> = changed.fields.iter().map(String::as_str).collect();
         assert_eq!(fields, ["Deployment a-engine: metadata.labels.team", "Service a: spec.ports"]);
+        assert_eq!(changed.places, ["Deployment a-engine: metadata.labels.team", "Service a: removed"]);
+        let renumbered = change(&snapshot(), &plan(vec![numbered("1", "x")]), &plan(vec![numbered("2", "x")]));
+        assert!(renumbered.fields.is_empty());
+        assert_eq!(renumbered.places[0], format!("Deployment a-engine: spec.template.metadata.labels.{REVISION_LABEL:?}"));
+    }
+
+    #[test]
+    fn each_added_variable_is_listed_and_what_exceeds_the_maximum_is_counted() {
+        let with_env = |variables: &[&str], replicas: i64| {
+            let mut body = deployment("one", "x", replicas).body.clone();
+            let env: Vec<Value> = variables.iter().map(|name| json!({"name": name, "value": "x"})).collect();
+            body["spec"]["template"]["spec"]["containers"][0]["env"] = env.into();
+            Object::new(key(&DEPLOYMENT, "a-engine"), body)
+        };
+        let before = plan(vec![with_env(&["OLD"], 1), service()]);
+        let variable = |name: &str| format!("Deployment a-engine: spec.template.spec.containers[main].env[{name}]");
+        let few = change(&snapshot(), &before, &plan(vec![with_env(&["OLD", "TEAM", "A B=C"], 1), service()]));
+        assert_eq!((few.effect, few.places), (Effect::Restarts, vec![variable("TEAM"), variable("A B=C")]));
+        let many = change(&snapshot(), &before, &plan(vec![with_env(&["OLD", "B", "C", "D", "E", "F", "G"], 1)]));
+        let first = [variable("B"), variable("C"), variable("D"), "Service a: removed".to_owned(), variable("E"), variable("F")];
+        assert_eq!((&many.places[..6], many.places.get(6).map(String::as_str)), (&first[..], Some("and 1 more")));
+        let choosing =
+            |runtime: &str, variables: &[&str]| Plan { next_choice: Some(runtime.to_owned()), ..plan(vec![with_env(variables, 1)]) };
+        let chosen = change(&snapshot(), &choosing("a", &[]), &choosing("b", &["B", "C", "D", "E", "F", "G"]));
+        assert_eq!(chosen.places[5..], ["b instead of a", "and 1 more"]);
     }
 
     #[test]
