@@ -324,6 +324,28 @@ mod tests {
     }
 
     #[test]
+    fn a_set_that_is_nominated_again_reports_its_changes_from_the_set_that_is_active_now() {
+        let mut set = set('a');
+        let nominated = |change: &str, anew| SetFacts {
+            anew,
+            against: Some(format!("against {change}")),
+            summary: Some(change.to_owned()),
+            changes: Some(vec![change.to_owned()]),
+            ..SetFacts::default()
+        };
+        set.status = Some(status(&set, PolicySetPhase::Candidate, None, &nominated("one", true), &time(1)));
+        set.status = Some(status(&set, PolicySetPhase::Active, Some(&time(2)), &SetFacts::default(), &time(2)));
+        set.status = Some(status(&set, PolicySetPhase::Previous, None, &SetFacts::default(), &time(3)));
+        // Another leader may continue a nomination.
+        for (change, anew) in [("two", true), ("three", false)] {
+            let again = status(&set, PolicySetPhase::Candidate, None, &nominated(change, anew), &time(4));
+            assert_eq!((again.summary.as_deref(), &again.changes[..]), (Some(change), &[change.to_owned()][..]));
+            assert_eq!(again.against, Some(format!("against {change}")));
+            assert_eq!(again.activations[0].summary.as_deref(), Some("one"));
+        }
+    }
+
+    #[test]
     fn of_sets_that_nobody_uses_the_newest_are_kept_of_those_that_decided_and_of_those_that_never_did() {
         let mut sets = BTreeMap::new();
         let digests: Vec<String> = (0..30).map(|number: u64| Digest::hash(&number.to_le_bytes()).to_string()).collect();

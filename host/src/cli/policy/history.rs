@@ -70,8 +70,8 @@ fn table(sets: &[PolicySet], now: Timestamp) -> String {
         .iter()
         .map(|set| {
             let status = set.status.clone().unwrap_or_default();
-            let activation = status.activations.last();
-            // The report at its activation stays.
+            // The report at its activation stays, until it is a candidate again.
+            let activation = status.activations.last().filter(|_| phase(set) != Some(PolicySetPhase::Candidate));
             let reported = activation.and_then(|activation| activation.blast_radius.clone());
             let radius = reported.or(status.blast_radius).unwrap_or_default();
             let summary = activation.and_then(|activation| activation.summary.clone()).or(status.summary);
@@ -218,9 +218,14 @@ mod tests {
         status.activations =
             vec![PolicySetActivation { at, against: None, summary: Some("then".to_owned()), blast_radius: Some(radius(4)) }];
         status.blast_radius = Some(radius(6));
-        let table = table(&[set.clone()], "2026-01-01T00:03:00Z".parse().unwrap());
-        let row: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!((row[4], row[9]), ("4", "then"), "{table}");
+        let row = |set: &PolicySet| {
+            let table = strip_str(&table(std::slice::from_ref(set), "2026-01-01T00:03:00Z".parse().unwrap())).to_string();
+            let cells: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+            (cells[4].to_owned(), cells[9..].join(" "))
+        };
+        assert_eq!(row(&set), ("6".to_owned(), "plugin a: added".to_owned()), "it is a candidate again, over another set");
+        set.status.as_mut().unwrap().phase = Some(PolicySetPhase::Active);
+        assert_eq!(row(&set), ("4".to_owned(), "then".to_owned()));
         assert!(details(&set, None, false).contains("2026-01-01T00:01:00Z: then, restarts: 4"));
     }
 
