@@ -10,13 +10,14 @@ use anyhow::{Context, Result, anyhow, bail};
 pub(super) use approve::approve_set;
 use clap::{Args, Subcommand};
 use futures::StreamExt;
+use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt,
     api::ListParams,
     runtime::{WatchStreamExt, wait::await_condition, watcher},
 };
 use pointsman_crds::policy::set::{PolicySet, PolicySetPhase};
-use std::{pin::pin, process::ExitCode, time::Duration};
+use std::{cmp::Reverse, pin::pin, process::ExitCode, time::Duration};
 use tokio::time::timeout;
 
 /// The minimum length at which digits are a digest's beginning rather than a set's number.
@@ -65,17 +66,29 @@ struct SetsArgs {
 }
 
 async fn list(client: &Client) -> Result<Vec<PolicySet>> {
-    let mut sets = Api::<PolicySet>::all(client.clone()).list(&ListParams::default()).await.context("listing the PolicySets")?.items;
-    let since = |set: &PolicySet| {
-        let promoted = set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
-        (
-            phase(set) == Some(PolicySetPhase::Candidate),
-            phase(set) == Some(PolicySetPhase::Active),
-            promoted.or(set.creation_timestamp().map(|at| at.0)),
-        )
-    };
-    sets.sort_by_key(|set| std::cmp::Reverse(since(set)));
-    Ok(sets)
+    let sets = Api::<PolicySet>::all(client.clone()).list(&ListParams::default()).await.context("listing the PolicySets")?.items;
+    Ok(newest_first(sets))
+}
+
+/// The sets, newest first. The host writes their statuses one after the other, so two of them may have the phase Active for a moment: only
+/// the one that became active last is.
+fn newest_first(mut sets: Vec<PolicySet>) -> Vec<PolicySet> {
+    let active = sets.iter().filter(|set| phase(set) == Some(PolicySetPhase::Active));
+    let active = active.max_by_key(|set| activated(set)).map(ResourceExt::name_any);
+    for set in &mut sets {
+        let replaced = Some(set.name_any()) != active;
+        if let Some(status) = set.status.as_mut().filter(|status| replaced && status.phase == Some(PolicySetPhase::Active)) {
+            status.phase = Some(PolicySetPhase::Previous);
+        }
+    }
+    sets.sort_by_key(|set| Reverse((set.spec.number, set.creation_timestamp().map(|at| at.0))));
+    sets
+}
+
+/// When a set last became active. Times have whole seconds: of two sets, the one with the higher number counts as the later one.
+fn activated(set: &PolicySet) -> (Option<Timestamp>, Option<i64>) {
+    let at = set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
+    (at, set.spec.number)
 }
 
 /// Waits until a set is active, or until it is clear that it won't be.
@@ -171,5 +184,36 @@ fn find_set(mut sets: Vec<PolicySet>, wanted: &str) -> Result<PolicySet> {
             let there = if names.is_empty() { "there are none".to_owned() } else { format!("there are {}", names.join(", ")) };
             Err(anyhow!("there is no PolicySet {wanted}; {there}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn set(number: i64, phase: &str, promoted_at: Option<&str>) -> PolicySet {
+        serde_json::from_value(json!({
+            "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicySet",
+            "metadata": {"name": format!("set-{number}"), "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {"digest": format!("sha256:{number}"), "number": number, "host": {"version": "0.1.0", "builtins": "sha256:b"}},
+            "status": {"phase": phase, "promotedAt": promoted_at},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn sets_are_listed_by_number_and_the_one_that_became_active_last_is_active() {
+        let listed = |sets: Vec<PolicySet>| -> Vec<_> {
+            newest_first(sets).iter().map(|set| (set.spec.number.unwrap_or_default(), phase_word(set))).collect()
+        };
+        let [first, second] = [Some("2026-01-01T00:01:00Z"), Some("2026-01-01T00:02:00Z")];
+        let words = |words: &[(i64, &str)]| words.iter().map(|(number, word)| (*number, (*word).to_owned())).collect::<Vec<_>>();
+        assert_eq!(
+            listed(vec![set(13, "Abandoned", None), set(16, "Candidate", None), set(14, "Active", first), set(15, "Active", second)]),
+            words(&[(16, "Candidate"), (15, "Active"), (14, "Previous"), (13, "Abandoned")])
+        );
+        // After a rollback, the lower number is active.
+        assert_eq!(listed(vec![set(14, "Active", second), set(15, "Active", first)]), words(&[(15, "Previous"), (14, "Active")]));
     }
 }

@@ -1,6 +1,6 @@
 //! `pointsman policy pause`, `resume` and `rollback`: an administrator's instructions, each as an annotation of a PolicySet.
 
-use super::{MANAGER, SetsArgs, find_set, list, phase};
+use super::{MANAGER, SetsArgs, activated, find_set, list, phase};
 use crate::{
     cli::output::print,
     keeper::sets::{HOLD, PAUSED},
@@ -101,7 +101,8 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
         Some(name) => find_set(sets.clone(), name)?,
         None => sets
             .iter()
-            .find(|set| phase(set) == Some(PolicySetPhase::Previous))
+            .filter(|set| phase(set) == Some(PolicySetPhase::Previous))
+            .max_by_key(|set| activated(set))
             .cloned()
             .ok_or_else(|| anyhow!("no set was active before this one"))?,
     };
