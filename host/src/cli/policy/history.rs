@@ -21,6 +21,9 @@ pub(super) struct HistoryArgs {
     /// List all changed subjects; default: only the first ones
     #[arg(long, requires = "name")]
     subjects: bool,
+    /// List all plugins and rules of the set; default: without unchanged built-in policies and shipped rules
+    #[arg(long, requires = "name")]
+    all: bool,
     #[command(flatten)]
     sets: SetsArgs,
     #[command(flatten)]
@@ -40,7 +43,7 @@ pub(super) async fn run(args: HistoryArgs) -> Result<ExitCode> {
     let against = set.status.as_ref().and_then(|status| status.against.clone());
     let report = report.filter(|report| report.set == set.spec.digest && Some(&report.against) == against.as_ref());
     args.output.print(&json!({ "set": set, "report": report }), || {
-        details(&set, report.as_ref(), args.subjects) + "\n\n" + &members(&set, &sets)
+        details(&set, report.as_ref(), args.subjects) + "\n\n" + &members(&set, &sets, args.all)
     })?;
     Ok(ExitCode::SUCCESS)
 }
