@@ -353,12 +353,14 @@ pub struct UpdateStrategy {
 /// What an update waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum UpdateStrategyType {
-    /// Nothing: it becomes active at once, and the report of its changes follows.
+    /// The comparison: then it becomes active, regardless of its changes. If it makes planning fail for a subject that had a plan, it needs
+    /// an approval.
     Immediate,
-    /// The report: within `maxChanged` and `maxRestarting` it becomes active, beyond them it needs an approval.
+    /// The comparison: within `maxRestarting`, `maxChanged` and `maxChoices` it becomes active. Beyond them, or if it makes planning fail
+    /// for a subject that had a plan, it needs an approval.
     #[default]
     Guarded,
-    /// It never becomes active; only the report is written.
+    /// It is compared and never becomes active.
     Shadow,
 }
 
