@@ -64,14 +64,14 @@ fn recorded_placements_are_scored_by_both_versions() {
     unknown.as_object_mut().unwrap().remove("subject");
     let folder = folder("placements-cli/file", &[placement("llama-0"), unknown]);
     let (same, _) = diff(0, &folder, &RECORDED);
-    let nothing = "1 placements; another node is the best: 0, the first ten nodes change: 0, no answer any more: 0, \
+    let nothing = "1 placement; another node is the best: 0, the first ten nodes change: 0, no answer any more: 0, \
         nodes become excluded: 0, nodes become allowed: 0";
-    assert!(same.starts_with("1 placements aren't compared: their subject") && same.trim_end().ends_with(nothing), "{same}");
+    assert!(same.starts_with("not compared: 1 placement, because the subject") && same.trim_end().ends_with(nothing), "{same}");
 
     let cheap = [&CHEAP[..], &RECORDED].concat();
     let (other, _) = diff(2, &folder, &cheap);
     assert!(other.starts_with("ml/llama-0: gpu-1 (0.") && other.contains(" -> gpu-2 (0."), "{other}");
-    let changes = "1 placements; another node is the best: 1, the first ten nodes change: 1, no answer any more: 0, \
+    let changes = "1 placement; another node is the best: 1, the first ten nodes change: 1, no answer any more: 0, \
         nodes become excluded: 1, nodes become allowed: 0";
     assert!(other.trim_end().ends_with(changes), "{other}");
     let (summary, _) = diff(2, &folder, &[&cheap[..], &["--summary"]].concat());
@@ -97,7 +97,10 @@ fn what_is_no_record_or_cannot_be_asked_again_is_an_error() {
     unknown["values"] = json!([]);
     let folder = folder("placements-cli/wrong", &[unknown]);
     let (_, said) = diff(1, &folder, &RECORDED);
-    assert!(said.contains("none of the 1 placements can be compared"), "{said}");
+    assert!(
+        said.contains("no placement can be compared: the subject or the features of the nodes aren't recorded (1 placement)"),
+        "{said}"
+    );
     fs::write(folder.join("placements.json"), "[]").unwrap();
     let (_, said) = diff(1, &folder, &RECORDED);
     assert!(said.contains("placements.json: it is not a response of a scheduler extender's /placements"), "{said}");

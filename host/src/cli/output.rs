@@ -114,9 +114,19 @@ pub(crate) fn pairs(pairs: &[(&str, String)]) -> String {
     lines.collect::<Vec<_>>().join("\n") + "\n"
 }
 
+/// A number of things, such as "1 subject" and "2 subjects".
+pub(crate) fn counted(number: usize, thing: &str) -> String {
+    if number == 1 { format!("1 {thing}") } else { format!("{number} {thing}s") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_thing_is_singular() {
+        assert_eq!([0, 1, 2].map(|number| counted(number, "subject")), ["0 subjects", "1 subject", "2 subjects"]);
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

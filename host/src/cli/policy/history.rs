@@ -2,7 +2,7 @@
 
 use super::{SetsArgs, find_set, list, members::members, number, phase, phase_word};
 use crate::{
-    cli::output::{OutputArgs, Tone, columns, pairs},
+    cli::output::{OutputArgs, Tone, columns, counted, pairs},
     keeper::reports,
 };
 use anyhow::Result;
@@ -123,22 +123,23 @@ fn details(set: &PolicySet, report: Option<&Report>, all: bool) -> String {
     if let Some(message) = &status.message {
         facts.push(("message", message.clone()));
     }
-    facts.push(("compared", format!("{evaluated} of {subjects} subjects")));
+    facts.push(("compared", format!("{evaluated} of {}", counted(usize::try_from(subjects).unwrap_or_default(), "subject"))));
     facts.push(("restarts", restarts.to_string()));
     facts.push(("objects", objects.to_string()));
     facts.push(("metadata", metadata.to_string()));
     facts.push(("failed", failed.to_string()));
     facts.push(("choices", format!("{choices} would choose another runtime at the next choice")));
     if let Some(ReplayedScores { questions, best, scores, failed }) = scores {
-        let told = format!("of {questions} recorded questions {best} pick another candidate, {scores} score otherwise, {failed} fail");
+        let told =
+            format!("recorded questions: {questions}; another best candidate: {best}, only other scores: {scores}, failed: {failed}");
         facts.push(("scores", told));
     }
     let mut text = pairs(&facts);
     let lines = if let Some(report) = report.filter(|_| all) {
         whole(report)
     } else {
-        let counted = || usize::try_from(restarts + objects + metadata + failed).unwrap_or_default();
-        let changed = report.map_or_else(counted, |report| report.changed.len() + report.omitted);
+        let reported = || usize::try_from(restarts + objects + metadata + failed).unwrap_or_default();
+        let changed = report.map_or_else(reported, |report| report.changed.len() + report.omitted);
         let left = changed.saturating_sub(examples.len());
         let more = (left > 0).then(|| format!("and {left} more: --subjects lists them"));
         examples.into_iter().chain(more).collect()
@@ -203,13 +204,17 @@ mod tests {
             "plugin b: removed",
             "It waits.",
             "9 of 9 subjects",
-            "of 8 recorded questions 2 pick another candidate",
+            "recorded questions: 8; another best candidate: 2, only other scores: 1, failed: 0",
             "n/a: pods restart",
             "and 2 more: --subjects lists them",
         ] {
             assert!(told.contains(part), "{part} in {told}");
         }
         assert!(details(&set(), None, true).contains("the full report is not stored"));
+        let mut one = set();
+        one.status.as_mut().unwrap().blast_radius = Some(BlastRadius { subjects: 1, evaluated: 1, ..BlastRadius::default() });
+        let told = details(&one, None, false);
+        assert!(told.lines().any(|line| line.ends_with("   1 of 1 subject")), "{told}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::{
         },
         live::Source,
         offline::OfflineArgs,
+        output::counted,
     },
     load::Loader,
     scheduler_extender::placements::{PATH, PlacementsAnswer},
@@ -43,7 +44,7 @@ const FIRST_NODES: usize = 10;
 const MAX_LINES: usize = 20;
 
 /// Why a placement isn't compared.
-const INCOMPLETE: &str = "their subject or the features of their nodes aren't recorded";
+const INCOMPLETE: &str = "the subject or the features of the nodes aren't recorded";
 
 /// The score of each candidate under one of the sets, or why there is none.
 type Outcome = Result<Vec<Option<f64>>, String>;
@@ -103,7 +104,7 @@ pub(super) async fn run(args: &DiffArgs, loader: Arc<Loader>) -> Result<ExitCode
     let (before, after) = sets(args, loader).await?;
     let report = block_in_place(|| PlacementReport::new(&placements, &before, &after));
     if report.compared == 0 {
-        bail!("none of the {} placements can be compared: {INCOMPLETE}", report.incomplete);
+        bail!("no placement can be compared: {INCOMPLETE} ({})", counted(report.incomplete, "placement"));
     }
     args.view.output.print(&report, || report.text(!args.summary))?;
     Ok(if report.is_unchanged() { ExitCode::SUCCESS } else { ExitCode::from(DECISION_NEEDED) })
@@ -212,7 +213,7 @@ impl PlacementReport {
         if detailed && !self.best.is_empty() {
             lines.extend(self.best.iter().take(MAX_LINES).map(ToString::to_string));
             if self.best.len() > MAX_LINES {
-                lines.push(format!("and {} further placements", self.best.len() - MAX_LINES));
+                lines.push(format!("and {}", counted(self.best.len() - MAX_LINES, "further placement")));
             }
             lines.push(String::new());
         }
@@ -220,12 +221,12 @@ impl PlacementReport {
             lines.push(format!("the plugin {plugin} didn't answer for all of them: {}", printable_line(error)));
         }
         if self.incomplete > 0 {
-            lines.push(format!("{} placements aren't compared: {INCOMPLETE}", self.incomplete));
+            lines.push(format!("not compared: {}, because {INCOMPLETE}", counted(self.incomplete, "placement")));
         }
         lines.push(format!(
-            "{} placements; another node is the best: {}, the first ten nodes change: {}, no answer any more: {}, nodes become excluded: {}, \
+            "{}; another node is the best: {}, the first ten nodes change: {}, no answer any more: {}, nodes become excluded: {}, \
              nodes become allowed: {}",
-            self.compared,
+            counted(self.compared, "placement"),
             self.best.len(),
             self.reordered,
             self.undecided,
@@ -304,7 +305,7 @@ mod tests {
         report.add(&placement("no-node"), &failed, &Ok(scored([f64::NAN; 3])));
         report.incomplete = 2;
         report.failed.insert("q".to_owned(), "it trapped".to_owned());
-        let numbers = "2 placements aren't compared: their subject or the features of their nodes aren't recorded\n\
+        let numbers = "not compared: 2 placements, because the subject or the features of the nodes aren't recorded\n\
             6 placements; another node is the best: 3, the first ten nodes change: 3, no answer any more: 1, nodes become excluded: 1, \
             nodes become allowed: 1";
         let details = "ml/other: a (0.9000) -> c (0.7000)\n\

@@ -1,6 +1,10 @@
 //! Compares two policy sets on the same services, and formats the changes.
 
-use crate::cli::{output::Tone, plugin::diff, progress};
+use crate::cli::{
+    output::{Tone, counted},
+    plugin::diff,
+    progress,
+};
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use pointsman_core::{
     compare::{Changed, Effect, Report, SubjectChange, effect, report::EffectCounts},
@@ -37,7 +41,7 @@ pub(super) type Details = BTreeMap<(String, String, String), Vec<String>>;
 impl Scene {
     /// Compares the plans of the services under both sets.
     pub(super) fn compare(&self, detailed: bool) -> (Report, Details) {
-        progress::set(format!("comparing {} services", self.subjects.len()));
+        progress::set(format!("comparing {}", counted(self.subjects.len(), "subject")));
         // Decisions that the change doesn't affect are made once, for both sets.
         let cache = Arc::new(Cache::new(DECISION_CACHE));
         let (before, after) = (Policies::for_comparison(&self.before, Arc::clone(&cache)), Policies::for_comparison(&self.after, cache));
@@ -160,7 +164,7 @@ pub(super) fn text(report: &Report, details: &Details) -> String {
     let choices = if choices > 0 { format!("; {}: {choices}", Effect::Choice.description()) } else { String::new() };
     let nothing = (Effect::Nothing, report.subjects - report.changed.len());
     let counts = counts.into_iter().chain([nothing]).map(|(effect, count)| format!("{}: {count}", effect.description()));
-    lines.push(format!("{} subjects; {}{choices}", report.subjects, counts.collect::<Vec<_>>().join(", ")));
+    lines.push(format!("{}; {}{choices}", counted(report.subjects, "subject"), counts.collect::<Vec<_>>().join(", ")));
     lines.join("\n")
 }
 
@@ -222,5 +226,8 @@ mod tests {
                 "3 subjects; pods restart: 1, planning fails: 0, objects change: 0, metadata changes: 1, nothing changes: 1",
             ]
         );
+        let found = [(key(&INFERENCE_SERVICE, "a"), SubjectChange::default())];
+        let one = Report::summarize(("one".to_owned(), "two".to_owned()), Time(Timestamp::UNIX_EPOCH), 1, found);
+        assert!(text(&one, &Details::new()).starts_with("1 subject; "));
     }
 }
