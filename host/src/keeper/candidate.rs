@@ -1,4 +1,4 @@
-//! Candidates: sets that may become active next, from their nomination until they are active or abandoned. Only on the leader.
+//! Candidates: sets that may become active next, from their creation until they are active or abandoned. Only on the leader.
 
 use super::{
     Keeper, TaskResult,

@@ -128,7 +128,7 @@ pub(super) enum PromotionDecision {
     Promote,
     /// It needs an approval, for this reason.
     Approval(String),
-    /// It is a trial, and never becomes active.
+    /// It is only compared, and never becomes active.
     Never,
 }
 

@@ -340,7 +340,7 @@ impl Keeper {
                 .as_ref()
                 .is_some_and(|status| status.phase == Some(PolicySetPhase::Candidate) && status.against.as_ref() == Some(&against))
         };
-        // Another host may have nominated it already.
+        // Another host may have made it a candidate already.
         let goes_on = self.sets.get(&name).is_some_and(goes_on);
         if !self.make_set(&candidate.record).await || !(goes_on || self.forget_approval(&name).await) {
             return false;
@@ -367,7 +367,7 @@ impl Keeper {
         }
         if !goes_on {
             self.policies.count_transition("nominated");
-            tracing::info!(set = digest, "a policy set is nominated: {}", facts.summary.as_deref().unwrap_or_default());
+            tracing::info!(set = digest, "a policy set is a candidate: {}", facts.summary.as_deref().unwrap_or_default());
             let note = format!("{}. It is compared with {}.", facts.summary.clone().unwrap_or_default(), sets::name(&candidate.against));
             self.note(&name, EventType::Normal, "Nominated", note);
         }

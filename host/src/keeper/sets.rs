@@ -101,7 +101,7 @@ pub(super) enum Approved {
     Awaited,
     /// It is approved.
     Given,
-    /// It is a trial, and never becomes active.
+    /// It is only compared, and never becomes active.
     NeverActive,
 }
 

@@ -371,7 +371,7 @@ async fn what_is_within_its_bounds_gets_active_by_itself_and_what_is_only_tried_
     let tried = set_that(&cluster, "the set is only tried", tried).await;
     assert_eq!(counts(&tried), [4, 0, 0, 0]);
     let refused = cluster.pointsman(&["policy", "approve", &tried.name_any()]).refused();
-    assert!(refused.contains("is compared only"), "{refused}");
+    assert!(refused.contains("is only compared"), "{refused}");
     annotate(&cluster, &tried, &tried.spec.digest);
     sets_are_seen(&cluster).await;
     turns(&cluster, &tried, PolicySetPhase::Candidate).await;

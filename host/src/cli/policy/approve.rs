@@ -125,7 +125,7 @@ fn may(set: &PolicySet, unseen: bool) -> Result<Approvable> {
         None => bail!("no host has reported on {name} yet: check that one is running"),
     }
     if condition("Approved").is_some_and(|approved| approved.reason == "OnlyTried") {
-        bail!("{name} is compared only: a plugin that it changes has the strategy Shadow");
+        bail!("{name} is only compared: a plugin that it changes has the strategy Shadow");
     }
     let compared = condition("Shadowed").is_some_and(|shadowed| shadowed.status == "True");
     if !compared && !unseen {
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(said("Candidate", "False", "Awaited", true), Ok(Approvable::Approve));
         assert_eq!(said("Active", "True", "Awaited", false), Ok(Approvable::Decides));
         assert!(said("Candidate", "False", "Awaited", false).unwrap_err().contains("--unseen"));
-        assert!(said("Candidate", "True", "OnlyTried", true).unwrap_err().contains("is compared only"));
+        assert!(said("Candidate", "True", "OnlyTried", true).unwrap_err().contains("is only compared"));
         assert!(said("Abandoned", "True", "Awaited", false).unwrap_err().contains("why"));
         assert!(said("Previous", "True", "Awaited", false).is_err());
     }
