@@ -10,17 +10,34 @@ const SAYS: &str = r#"{"ok": {"name": "traps", "points": ["pod-templating", "run
 
 /// A command that traps if it is asked for a decision: it checks the first letter after `{"call":"`.
 pub(crate) fn traps() -> Vec<u8> {
-    let (data, length) = (SAYS.replace('"', "\\22"), SAYS.len());
+    command(None)
+}
+
+/// A command that requests a restart policy that no Deployment accepts.
+pub(crate) fn spoils_pods() -> Vec<u8> {
+    command(Some(r#"{"ok": {"operations": [{"action": "add", "path": "/spec/restartPolicy", "value": "Never", "layer": "plugin"}]}}"#))
+}
+
+/// A command with this answer to each question; without one, it traps.
+fn command(answer: Option<&str>) -> Vec<u8> {
+    let text = |text: &str| text.replace('"', "\\22");
+    let (data, length) = (text(SAYS), SAYS.len());
+    let answered = answer.map(|answer| {
+        format!("(i32.store (i32.const 0) (i32.const 2048)) (i32.store (i32.const 4) (i32.const {}))", answer.len())
+            + "(drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8))) return"
+    });
+    let (on_question, answer) = (answered.unwrap_or_else(|| "unreachable".to_owned()), text(answer.unwrap_or_default()));
     let text = format!(
         r#"(module
             (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
             (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
             (memory (export "memory") 1)
             (data (i32.const 100) "{data}")
+            (data (i32.const 2048) "{answer}")
             (func (export "_start")
                 (i32.store (i32.const 0) (i32.const 1024)) (i32.store (i32.const 4) (i32.const 10))
                 (drop (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)))
-                (if (i32.gt_u (i32.load8_u (i32.const 1033)) (i32.const 100)) (then unreachable))
+                (if (i32.gt_u (i32.load8_u (i32.const 1033)) (i32.const 100)) (then {on_question}))
                 (i32.store (i32.const 0) (i32.const 100)) (i32.store (i32.const 4) (i32.const {length}))
                 (drop (call $write (i32.const 1) (i32.const 0) (i32.const 1) (i32.const 8)))))"#
     );

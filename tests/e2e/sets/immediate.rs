@@ -1,7 +1,11 @@
 //! Immediate updates, which have no limits of their own: they only become active once it is known that no plan fails.
 
-use super::{counts, decides, digest, has, message, set_that, start, turns, waits};
-use crate::services::{Space, fixed, policies::traps, with_model};
+use super::{counts, decides, digest, has, message, radius, reason, set_that, start, turns, waits};
+use crate::services::{
+    Space, fixed,
+    policies::{spoils_pods, traps},
+    with_model,
+};
 use pointsman_core::resource::{DEPLOYMENT, INFERENCE_SERVICE};
 use pointsman_crds::policy::set::PolicySetPhase;
 use pointsman_tests::{PolicyCluster, condition};
@@ -45,5 +49,46 @@ async fn an_immediate_update_by_which_plans_fail_waits_unless_it_is_forced_and_s
     assert!(why.contains("trapped") && why.contains("pointsman plugin rollback"), "{why}");
     let listed = cluster.pointsman(&["plugin", "status"]).ok();
     assert!(listed.lines().any(|line| line.starts_with("traps ") && line.contains("Failing")), "{listed}");
+    host.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_the_api_server_rejects_are_found_before_an_update_is_active_and_pause_it_if_it_is_forced() {
+    let cluster = PolicyCluster::start().await;
+    let host = start(&cluster, &[]).await;
+    let space = Space::on(&cluster, "invalid").await;
+    space.serves("a", with_model(json!({"engine": fixed(1)}))).await;
+    let pods = space.pod_uids("a").await;
+    let folder = cluster.folder("pushed");
+    let file = folder.join("spoils.wasm");
+    std::fs::write(&file, spoils_pods()).unwrap();
+    let (file, cache) = (file.to_str().unwrap(), folder.to_str().unwrap());
+    let push = |more: &[&str]| {
+        let args = ["plugin", "push", file, "--name", "spoils", "--point", "pod-templating", "--order", "10", "--strategy", "Immediate"];
+        cluster.pointsman(&[&args[..], &["--cache", cache, "--wait", "300"], more].concat())
+    };
+    let waiting = push(&[]);
+    assert_eq!(waiting.code, Some(2), "{waiting:?}");
+    let candidate = set_that(&cluster, "the update waits", |set| waits(set) && has(set, "spoils")).await;
+    assert_eq!(counts(&candidate), [0, 0, 0, 1], "{}", message(&candidate));
+    let examples = radius(&candidate).examples.join("; ");
+    let expected = "The API server rejects the Deployment invalid/a-engine as invalid";
+    assert!(examples.contains(expected) && examples.contains("restartPolicy"), "{examples}");
+
+    push(&["--force"]).ok();
+    let paused = set_that(&cluster, "the rollout is paused", |set| decides(set) && reason(set, "RolledOut") == "Paused").await;
+    assert!(message(&paused).contains(expected), "{}", message(&paused));
+    assert_eq!(space.pod_uids("a").await, pods);
+    let back = cluster.pointsman(&["policy", "rollback", "--wait", "300"]);
+    assert_eq!(back.code, Some(0), "{back:?}");
+    space
+        .becomes(&INFERENCE_SERVICE, "a", "it is Ready again", |service| {
+            let conditions = service["status"]["conditions"].as_array().into_iter().flatten();
+            conditions
+                .filter(|condition| condition["type"] == "Ready" || condition["type"] == "Applied")
+                .all(|found| found["status"] == "True")
+        })
+        .await;
+    assert_eq!(space.pod_uids("a").await, pods);
     host.stop();
 }
