@@ -172,7 +172,9 @@ fn bare(value: &mut Value) {
 }
 
 fn explained(planned: &Planned, points: &BTreeSet<String>) -> String {
-    let mut told = explain::json(&planned.subject, &planned.plan);
+    let mut told = explain::json(&planned.subject, &planned.plan, &[]);
+    // Only subjects of a cluster have any.
+    assert_eq!(told.as_object_mut().and_then(|told| told.remove("storedConditions")), Some(json!([])));
     let shown = |point: &str| points.is_empty() || points.contains(point);
     if let Some(decisions) = told["decisions"].as_array_mut() {
         decisions.retain(|decision| decision["point"].as_str().is_some_and(shown));

@@ -10,6 +10,7 @@ mod tests;
 pub mod why;
 
 use crate::{
+    condition::READY,
     decide::{
         AskedPlugin,
         propagation::{self, Propagated},
@@ -17,20 +18,21 @@ use crate::{
         templating::{self, Templated},
     },
     plan::{Decided, NotOurs, Plan},
-    status::{Applied, settle},
+    status::{APPLIED, Applied, settle},
     world::{ObjectKey, Subject},
 };
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// The complete explanation of a subject's plan.
-pub fn json(subject: &Subject, plan: &Plan) -> Value {
+/// The complete explanation of a subject's plan. `stored` are its [`stored_conditions`], if it is in a cluster.
+pub fn json(subject: &Subject, plan: &Plan, stored: &[Value]) -> Value {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let decisions: Vec<Value> = plan.decisions.iter().map(|decided| decision(plan, decided)).collect();
     json!({
         "subject": {"kind": resource.kind, "namespace": namespace, "name": name},
         "decisions": decisions,
         "conditions": conditions(subject, plan),
+        "storedConditions": stored,
     })
 }
 
@@ -123,7 +125,16 @@ fn metadata(inputs: &propagation::Inputs, asked: &[AskedPlugin], answer: &Propag
     })
 }
 
-/// The conditions for the status, without times.
+/// The conditions of the stored status that differ from the predicted ones. Only `Applied` and `Ready`: they depend on the writes, which the
+/// prediction assumes to succeed.
+pub fn stored_conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
+    let (status, predicted) = (subject.status(), conditions(subject, plan));
+    let stored = status["conditions"].as_array().into_iter().flatten();
+    let stored = stored.filter(|stored| stored["type"] == APPLIED || stored["type"] == READY);
+    stored.map(without_time).filter(|stored| !predicted.contains(stored)).collect()
+}
+
+/// The predicted conditions for the status, without times: as if everything were written.
 pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
     let noun = subject.key.resource.noun();
     let applied = match &plan.not_ours {
@@ -133,6 +144,10 @@ pub(crate) fn conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
     };
     let (status, _) = settle(&subject.status(), noun, plan.status.clone(), &applied, subject.generation, Timestamp::UNIX_EPOCH);
     let told = status["conditions"].as_array().cloned().unwrap_or_default();
-    let keep = ["type", "status", "reason", "message"];
-    told.iter().map(|condition| keep.iter().map(|field| ((*field).to_owned(), condition[*field].clone())).collect()).collect()
+    told.iter().map(without_time).collect()
+}
+
+/// A condition of a status, without its time.
+fn without_time(condition: &Value) -> Value {
+    ["type", "status", "reason", "message"].iter().map(|field| ((*field).to_owned(), condition[*field].clone())).collect()
 }

@@ -128,6 +128,8 @@ async fn explain_tells_from_the_cluster_what_the_host_has_done_and_why() {
         }
     }
 
+    assert_eq!(told["storedConditions"], json!([]));
+
     // The text output is a summary, with more details on request.
     let said = explain(&["isvc/chat"]).ok();
     let line = |begins: &str| said.lines().find(|line| line.trim_start().starts_with(begins)).unwrap_or_else(|| panic!("{begins}: {said}"));

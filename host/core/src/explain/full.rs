@@ -15,9 +15,10 @@ use crate::{
     world::{ObjectKey, Subject},
 };
 use pointsman_sandbox::point::{Reason, propagation::Placed, selection::Candidate};
+use serde_json::Value;
 
-/// All decisions about a subject.
-pub fn text(subject: &Subject, plan: &Plan) -> String {
+/// All decisions about a subject. `stored` are its stored conditions that differ from the predicted ones.
+pub fn text(subject: &Subject, plan: &Plan, stored: &[Value]) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let mut text = format!("{} {namespace}/{name}\n", resource.kind);
     for decided in &plan.decisions {
@@ -41,13 +42,23 @@ pub fn text(subject: &Subject, plan: &Plan) -> String {
             }
         }
     }
-    text.push_str("\nconditions\n");
-    let rows: Vec<[String; 4]> = conditions(subject, plan)
-        .iter()
-        .map(|condition| ["type", "status", "reason", "message"].map(|field| condition[field].as_str().unwrap_or_default().to_owned()))
-        .collect();
-    table(&mut text, &rows);
+    let predicted = conditions(subject, plan);
+    if stored.is_empty() {
+        condition_table(&mut text, "conditions", &predicted);
+    } else {
+        condition_table(&mut text, "conditions (predicted)", &predicted);
+        condition_table(&mut text, "conditions (stored, where they differ)", stored);
+    }
     text
+}
+
+fn condition_table(text: &mut String, heading: &str, conditions: &[Value]) {
+    text.push('\n');
+    line(text, 0, heading);
+    let cell = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let row = |condition: &Value| ["type", "status", "reason", "message"].map(|field| cell(condition, field));
+    let rows: Vec<[String; 4]> = conditions.iter().map(row).collect();
+    table(text, &rows);
 }
 
 fn head(text: &mut String, point: &str, target: Option<String>, asked: &[AskedPlugin], failed: &[FailedPlugin]) {

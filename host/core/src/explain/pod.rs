@@ -3,6 +3,7 @@
 use super::{
     conditions,
     lines::{line, wrapped},
+    stored_conditions,
     summary::{Contributions, attention},
 };
 use crate::{
@@ -53,7 +54,7 @@ pub fn text(subject: &Subject, plan: &Plan, live: &Value) -> String {
         }
     }
     text.push('\n');
-    attention(&mut text, plan, &conditions(subject, plan));
+    attention(&mut text, plan, &conditions(subject, plan), &stored_conditions(subject, plan));
     text
 }
 

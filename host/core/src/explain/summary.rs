@@ -36,14 +36,14 @@ const MAX_STATES: usize = 5;
 /// The reason of a condition that waits for another one; the other one has the details.
 const BLOCKED: &str = "Blocked";
 
-/// The summary of a subject's plan.
-pub fn text(subject: &Subject, plan: &Plan) -> String {
+/// The label of a condition that differs in the stored status.
+const STORED: &str = " (stored)";
+
+/// The summary of a subject's plan. `stored` are its stored conditions that differ from the predicted ones.
+pub fn text(subject: &Subject, plan: &Plan, stored: &[Value]) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let conditions = conditions(subject, plan);
-    let field = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-    let ready = conditions.iter().find(|condition| condition["type"] == READY);
-    let ready = ready.map(|ready| format!(": {READY} {}, {}", field(ready, "status"), field(ready, "reason"))).unwrap_or_default();
-    let mut text = format!("{} {namespace}/{name}{ready}\n", resource.kind);
+    let mut text = format!("{} {namespace}/{name}{}\n", resource.kind, readiness(&conditions, stored));
     for decided in &plan.decisions {
         if let Decided::Selection(inputs, decision) = decided {
             text.push_str("\nruntimes\n");
@@ -56,8 +56,22 @@ pub fn text(subject: &Subject, plan: &Plan) -> String {
         plugins.print(&mut text);
     }
     text.push('\n');
-    attention(&mut text, plan, &conditions);
+    attention(&mut text, plan, &conditions, stored);
     text
+}
+
+/// Whether a subject is Ready: according to its status, otherwise as predicted; or both, if they differ.
+fn readiness(conditions: &[Value], stored: &[Value]) -> String {
+    let state = |conditions: &[Value]| {
+        let ready = conditions.iter().find(|condition| condition["type"] == READY)?;
+        let [status, reason] = ["status", "reason"].map(|field| ready[field].as_str().unwrap_or_default());
+        Some(format!("{status}, {reason}"))
+    };
+    match (state(stored), state(conditions)) {
+        (Some(stored), Some(predicted)) if stored != predicted => format!(": {READY} {stored} (predicted: {predicted})"),
+        (Some(state), _) | (None, Some(state)) => format!(": {READY} {state}"),
+        (None, None) => String::new(),
+    }
 }
 
 /// The runtimes: the selected one, the alternatives that rank lower, and the excluded ones.
@@ -299,14 +313,20 @@ impl Contribution<'_> {
 }
 
 /// The conditions that need attention, each with its remedy. Conditions with the same message are merged.
-pub(super) fn attention(text: &mut String, plan: &Plan, conditions: &[Value]) {
+pub(super) fn attention(text: &mut String, plan: &Plan, conditions: &[Value], stored: &[Value]) {
     let field = |condition: &Value, field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+    let predicted = conditions.iter().filter(|told| needs_attention(plan, told)).map(|told| (told, ""));
+    let stored = stored.iter().filter(|told| is_abnormal(told)).map(|told| (told, STORED));
+    let (ready, applied): (Vec<_>, Vec<_>) = stored.partition(|(told, _)| told["type"] == READY);
     let mut states: Vec<([String; 3], Vec<String>)> = Vec::new();
-    for told in conditions.iter().filter(|told| needs_attention(plan, told)) {
+    for (told, label) in applied.into_iter().chain(predicted).chain(ready) {
         let state = ["status", "reason", "message"].map(|name| field(told, name));
+        let type_ = format!("{}{label}", field(told, "type"));
         match states.iter_mut().find(|(known, _)| *known == state) {
-            Some((_, types)) => types.push(field(told, "type")),
-            None => states.push((state, vec![field(told, "type")])),
+            // Ready usually repeats another condition.
+            Some(_) if told["type"] == READY => {}
+            Some((_, types)) => types.push(type_),
+            None => states.push((state, vec![type_])),
         }
     }
     let is_blocked = |([_, reason, _], _): &([String; 3], Vec<String>)| reason == BLOCKED;
@@ -330,8 +350,13 @@ pub(super) fn attention(text: &mut String, plan: &Plan, conditions: &[Value]) {
 
 fn needs_attention(plan: &Plan, told: &Value) -> bool {
     if told["type"] == APPLIED {
-        return told["status"] != "True" || [WAITING, RESTARTING].iter().any(|reason| told["reason"] == *reason);
+        return is_abnormal(told);
     }
     // Ready only repeats another condition.
     plan.status.conditions.iter().any(|condition| told["type"] == condition.type_ && condition.needs_attention())
+}
+
+/// Whether Applied or Ready needs attention.
+fn is_abnormal(told: &Value) -> bool {
+    told["status"] != "True" || [WAITING, RESTARTING].iter().any(|reason| told["reason"] == *reason)
 }

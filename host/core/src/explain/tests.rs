@@ -1,6 +1,6 @@
 //! Texts of hand-built plans.
 
-use super::{labels, summary};
+use super::{full, json as explanation, labels, stored_conditions, summary};
 use crate::{
     condition::Condition,
     decide::{
@@ -21,14 +21,24 @@ use pointsman_sandbox::{
         selection::{Candidate, Eligible},
     },
 };
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use std::sync::Arc;
 
 fn subject() -> Arc<Subject> {
+    subject_with(&[])
+}
+
+/// The subject with these conditions in its status.
+fn subject_with(conditions: &[Value]) -> Arc<Subject> {
     let key = ObjectKey { resource: &INFERENCE_SERVICE, namespace: "ml".to_owned(), name: "chat".to_owned() };
     let mut world = World::default();
-    world.put(&INFERENCE_SERVICE, &json!({"metadata": {"name": "chat", "namespace": "ml"}, "spec": {}}));
+    let status = json!({"conditions": conditions});
+    world.put(&INFERENCE_SERVICE, &json!({"metadata": {"name": "chat", "namespace": "ml"}, "spec": {}, "status": status}));
     world.snapshot(&key, 0).unwrap().subject
+}
+
+fn summarized(plan: &Plan) -> String {
+    summary::text(&subject(), plan, &[])
 }
 
 fn decision<A>(answer: A, plugins: &[&str]) -> Arc<Decision<A>> {
@@ -69,7 +79,7 @@ fn excluded() -> Judged {
 fn the_summary_has_the_choice_with_its_runners_up_and_what_each_plugin_gave() {
     let share = |plugin: &str, scores: [Option<f64>; 3]| ScoreShare { plugin: plugin.into(), scores: scores.to_vec() };
     let shares = vec![share("first", [Some(10.0), Some(10.0), Some(1.0)]), share("second", [Some(5.0), Some(0.0), None])];
-    let said = summary::text(&subject(), &selected(vec![eligible(15.0), eligible(10.0), excluded()], shares));
+    let said = summarized(&selected(vec![eligible(15.0), eligible(10.0), excluded()], shares));
     let expected = "InferenceService ml/chat: Ready True, Ready\n\
         \nruntimes\n\
         \x20 ServingRuntime ml/r0   15   selected; first 10 + second 5\n\
@@ -83,10 +93,46 @@ fn the_summary_has_the_choice_with_its_runners_up_and_what_each_plugin_gave() {
 }
 
 #[test]
+fn stored_conditions_that_differ_from_the_predicted_ones_are_shown_and_need_attention() {
+    let plan = selected(vec![eligible(1.0)], Vec::new());
+    let condition = |type_: &str, status: &str, reason: &str, message: &str| json!({"type": type_, "status": status, "reason": reason, "message": message});
+    let invalid = |type_: &str| condition(type_, "False", "Invalid", "The API server rejects the Deployment.");
+    let broken = [invalid("Applied"), invalid("Ready"), condition("Theirs", "False", "Theirs", "It isn't ours.")];
+    let subject = subject_with(&broken);
+    let stored = stored_conditions(&subject, &plan);
+    assert_eq!(stored, broken[..2]);
+    let said = summary::text(&subject, &plan, &stored);
+    assert!(said.starts_with("InferenceService ml/chat: Ready False, Invalid (predicted: True, Ready)\n"), "{said}");
+    let attention = "needs attention\n  Applied (stored) False, Invalid: The API server rejects the Deployment.\n";
+    assert!(said.ends_with(attention), "{said}");
+    let said = full::text(&subject, &plan, &stored);
+    let predicted = said.find("conditions (predicted)\n").unwrap();
+    let differing = said.find("conditions (stored, where they differ)\n  Applied   False   Invalid   The API server ").unwrap();
+    assert!(predicted < said.find("Everything works.").unwrap() && said.find("Everything works.").unwrap() < differing, "{said}");
+    assert_eq!(explanation(&subject, &plan, &stored)["storedConditions"], json!(broken[..2]));
+
+    // The status is as predicted, and nobody has written one yet.
+    let works = condition("Ready", "True", "Ready", "Everything works.");
+    let written = condition("Applied", "True", "Applied", "The objects of the service are as planned.");
+    for subject in [subject_with(&[written.clone(), works.clone()]), subject_with(&[])] {
+        assert!(stored_conditions(&subject, &plan).is_empty());
+    }
+    // Ready is stored for a reason that no other condition has any more.
+    let subject = subject_with(&[written, condition("Ready", "False", "PodsFailing", "The pod a is failing.")]);
+    let said = summary::text(&subject, &plan, &stored_conditions(&subject, &plan));
+    assert!(said.ends_with("needs attention\n  Ready (stored) False, PodsFailing: The pod a is failing.\n"), "{said}");
+    // A queued subject is Ready.
+    let subject = subject_with(&[condition("Applied", "True", "WaitingForTurn", "Its restart is queued."), works]);
+    let said = summary::text(&subject, &plan, &stored_conditions(&subject, &plan));
+    assert!(said.starts_with("InferenceService ml/chat: Ready True, Ready\n"), "{said}");
+    assert!(said.ends_with("needs attention\n  Applied (stored) True, WaitingForTurn: Its restart is queued.\n"), "{said}");
+}
+
+#[test]
 fn runtimes_beyond_a_screen_are_counted() {
-    let said = summary::text(&subject(), &selected((0..40).map(|_| eligible(1.0)).collect(), Vec::new()));
+    let said = summarized(&selected((0..40).map(|_| eligible(1.0)).collect(), Vec::new()));
     assert!(said.contains("\n  and 34 more, which --all lists\n") && said.contains("same score, a later name"), "{said}");
-    let said = summary::text(&subject(), &selected((0..7).map(|_| eligible(1.0)).collect(), Vec::new()));
+    let said = summarized(&selected((0..7).map(|_| eligible(1.0)).collect(), Vec::new()));
     assert!(said.contains("ml/r6") && !said.contains("more, which"), "{said}");
 }
 
@@ -94,7 +140,7 @@ fn runtimes_beyond_a_screen_are_counted() {
 fn a_runtime_that_stays_comes_before_a_better_one() {
     let mut plan = selected(vec![eligible(5.0), eligible(1.0)], Vec::new());
     plan.status.fields["runtime"]["name"] = "r1".into();
-    let said = summary::text(&subject(), &plan);
+    let said = summarized(&plan);
     let (first, second) = (said.find("ml/r1   1   selected").unwrap(), said.find("ml/r0   5   4 more, for the next choice").unwrap());
     assert!(first < second, "{said}");
 }
@@ -113,7 +159,7 @@ fn what_fails_is_told_once_with_its_remedy_and_what_waits_for_it_is_not() {
         let error = CallError::Failed("no".to_owned());
         *decision = Arc::new(Decision { failed: vec![FailedPlugin { plugin: "third".into(), error }], ..(**decision).clone() });
     }
-    let said = summary::text(&subject(), &plan);
+    let said = summarized(&plan);
     let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
     let attention = format!("needs attention EngineReady, DecoderReady False, NoNode: {} RouterReady Unknown", message.trim());
     assert!(words.contains(&attention) && !words.contains("Blocked"), "{said}");
@@ -133,6 +179,6 @@ fn labels_are_listed_with_their_layer_and_who_set_them() {
     for row in ["KEY    VALUE   FROM        SET BY", "app    x       host        the host", "cost   x       plugin      costs"] {
         assert!(said.contains(row), "{row}: {said}");
     }
-    let said = summary::text(&subject(), &plan);
+    let said = summarized(&plan);
     assert!(said.contains("  costs      sets cost of 1 object\n"), "{said}");
 }

@@ -98,24 +98,28 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         None => read(&view.offline, &view.cache)?,
     };
     let plans = tokio::task::block_in_place(|| offline.plans());
-    let text = explained(&offline, &plans, part, view.output.output)?;
+    let text = explained(&offline, &plans, &args)?;
     if !text.is_empty() {
         print(&text);
     }
     Ok(if args.subject.is_some() { ExitCode::SUCCESS } else { report_held(&plans) })
 }
 
-fn explained(offline: &Offline, plans: &[Planned], part: &PartArgs, output: Output) -> Result<String> {
+fn explained(offline: &Offline, plans: &[Planned], args: &ExplainArgs) -> Result<String> {
+    let ExplainArgs { part, view, .. } = args;
+    let output = view.output.output;
     if let Some(path) = &part.why {
         return fields(offline, plans, path, output);
     }
     let mut lines = Vec::new();
     for Planned { subject, plan } in plans {
+        // The status in a file may be outdated.
+        let stored = if args.subject.is_some() { explain::stored_conditions(subject, plan) } else { Vec::new() };
         lines.push(match output {
-            Output::Json => serde_json::to_string(&explain::json(subject, plan))?,
-            Output::Table if part.all => explain::full::text(subject, plan),
+            Output::Json => serde_json::to_string(&explain::json(subject, plan, &stored))?,
+            Output::Table if part.all => explain::full::text(subject, plan, &stored),
             Output::Table if part.labels => explain::labels::text(subject, plan),
-            Output::Table => explain::summary::text(subject, plan),
+            Output::Table => explain::summary::text(subject, plan, &stored),
         });
     }
     if output == Output::Table && !part.all && !part.labels && !lines.is_empty() {
