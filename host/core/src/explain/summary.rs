@@ -65,7 +65,8 @@ fn readiness(conditions: &[Value], stored: &[Value]) -> String {
     let state = |conditions: &[Value]| {
         let ready = conditions.iter().find(|condition| condition["type"] == READY)?;
         let [status, reason] = ["status", "reason"].map(|field| ready[field].as_str().unwrap_or_default());
-        Some(format!("{status}, {reason}"))
+        // The reason of a subject that is Ready is usually Ready.
+        Some(if [READY, ""].contains(&reason) { status.to_owned() } else { format!("{status}, {reason}") })
     };
     match (state(stored), state(conditions)) {
         (Some(stored), Some(predicted)) if stored != predicted => format!(": {READY} {stored} (predicted: {predicted})"),

@@ -80,7 +80,7 @@ fn the_summary_has_the_choice_with_its_runners_up_and_what_each_plugin_gave() {
     let share = |plugin: &str, scores: [Option<f64>; 3]| ScoreShare { plugin: plugin.into(), scores: scores.to_vec() };
     let shares = vec![share("first", [Some(10.0), Some(10.0), Some(1.0)]), share("second", [Some(5.0), Some(0.0), None])];
     let said = summarized(&selected(vec![eligible(15.0), eligible(10.0), excluded()], shares));
-    let expected = "InferenceService ml/chat: Ready True, Ready\n\
+    let expected = "InferenceService ml/chat: Ready True\n\
         \nruntimes\n\
         \x20 ServingRuntime ml/r0   15   selected; first 10 + second 5\n\
         \x20 ServingRuntime ml/r1   10   5 less; first 10 + second 0\n\
@@ -102,7 +102,7 @@ fn stored_conditions_that_differ_from_the_predicted_ones_are_shown_and_need_atte
     let stored = stored_conditions(&subject, &plan);
     assert_eq!(stored, broken[..2]);
     let said = summary::text(&subject, &plan, &stored);
-    assert!(said.starts_with("InferenceService ml/chat: Ready False, Invalid (predicted: True, Ready)\n"), "{said}");
+    assert!(said.starts_with("InferenceService ml/chat: Ready False, Invalid (predicted: True)\n"), "{said}");
     let attention = "needs attention\n  Applied (stored) False, Invalid: The API server rejects the Deployment.\n";
     assert!(said.ends_with(attention), "{said}");
     let said = full::text(&subject, &plan, &stored);
@@ -124,7 +124,7 @@ fn stored_conditions_that_differ_from_the_predicted_ones_are_shown_and_need_atte
     // A queued subject is Ready.
     let subject = subject_with(&[condition("Applied", "True", "WaitingForTurn", "Its restart is queued."), works]);
     let said = summary::text(&subject, &plan, &stored_conditions(&subject, &plan));
-    assert!(said.starts_with("InferenceService ml/chat: Ready True, Ready\n"), "{said}");
+    assert!(said.starts_with("InferenceService ml/chat: Ready True\n"), "{said}");
     assert!(said.ends_with("needs attention\n  Applied (stored) True, WaitingForTurn: Its restart is queued.\n"), "{said}");
 }
 
