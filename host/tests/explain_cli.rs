@@ -2,7 +2,7 @@
 
 use crate::{
     policies::module,
-    program::{ended, folder},
+    program::{ended, folder, pointsman, text},
 };
 use serde_json::Value;
 use std::{
@@ -76,6 +76,14 @@ fn files(name: &str) -> PathBuf {
     folder
 }
 
+/// The output on a screen.
+fn on_screen(folder: &Path) -> String {
+    let mut command = pointsman(&["explain", "-f", "."]);
+    let output = command.current_dir(folder).env("COLUMNS", WIDTH.to_string()).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
 /// The output with these flags.
 fn explained(folder: &Path, flags: &[&str]) -> String {
     ended(0, folder, &[&["explain", "-f", "."], flags].concat(), "").0
@@ -84,7 +92,7 @@ fn explained(folder: &Path, flags: &[&str]) -> String {
 #[test]
 fn a_typical_service_fits_a_screen_with_its_choice_its_plugins_and_what_is_wrong() {
     let folder = files("explain-cli/summary");
-    let said = explained(&folder, &[]);
+    let said = on_screen(&folder);
     println!("{said}");
     assert!(said.lines().count() <= LINES, "{} lines: {said}", said.lines().count());
     assert!(said.lines().all(|line| line.chars().count() <= WIDTH), "{said}");
@@ -105,6 +113,15 @@ fn a_typical_service_fits_a_screen_with_its_choice_its_plugins_and_what_is_wrong
     );
     assert!(said.contains("EngineReady Unknown, Progressing: "), "{said}");
     assert!(said.trim_end().ends_with("--why FIELD who requested a field"), "{said}");
+}
+
+#[test]
+fn sentences_are_cut_only_on_a_screen() {
+    let folder = files("explain-cli/pipe");
+    assert!(on_screen(&folder).contains('\u{2026}'));
+    let said = explained(&folder, &[]);
+    assert!(said.contains("TooExpensive: The runtime costs 99 an hour, and at most 50 is allowed.\n"), "{said}");
+    assert!(said.contains("clusterbasemodel.llama=Ready, which has the model.\n") && !said.contains('\u{2026}'), "{said}");
 }
 
 #[test]

@@ -7,9 +7,16 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::{
+    env,
     fmt::Display,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
 };
+
+/// The assumed width of a terminal.
+const TERMINAL_WIDTH: usize = 100;
+
+/// The minimum width that is honoured.
+const MIN_WIDTH: usize = 40;
 
 /// Output format of a subcommand
 #[derive(Args, Clone, Copy, Debug, Default)]
@@ -46,6 +53,12 @@ pub(crate) fn print(text: &str) {
 /// Prints text for programs, unchanged.
 fn print_raw(text: &str) {
     progress::interrupt(|| writeln!(io::stdout().lock(), "{text}").ok());
+}
+
+/// The width at which lines of tables are truncated: that of COLUMNS, otherwise that of a terminal. None: a pipe gets whole lines.
+pub(crate) fn width() -> Option<usize> {
+    let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+    columns.filter(|columns| *columns >= MIN_WIDTH).or_else(|| io::stdout().is_terminal().then_some(TERMINAL_WIDTH))
 }
 
 /// Writes a line to stderr, in addition to a command's output.

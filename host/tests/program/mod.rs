@@ -47,10 +47,10 @@ pub(crate) fn folder(name: &str) -> PathBuf {
     folder
 }
 
-/// The program without a cluster, and with the cache of compiled plugins that all tests share.
+/// The program without a cluster or a screen, and with the cache of compiled plugins that all tests share.
 pub(crate) fn pointsman(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pointsman"));
-    command.args(words).env("POINTSMAN_CACHE", cache()).env("KUBECONFIG", "/nowhere");
+    command.args(words).env("POINTSMAN_CACHE", cache()).env("KUBECONFIG", "/nowhere").env_remove("COLUMNS");
     command
 }
 

@@ -5,8 +5,8 @@ use pointsman_sandbox::point::Role;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// The assumed width of the screen.
-pub(super) const WIDTH: usize = 100;
+/// The width at which sentences are wrapped.
+const WIDTH: usize = 100;
 
 /// The maximum length of a value in a line.
 const VALUE: usize = 100;
@@ -23,10 +23,10 @@ pub(super) fn table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
     }
 }
 
-/// A table whose lines are truncated at the edge of the screen.
-pub(super) fn cut_table<const N: usize>(text: &mut String, rows: &[[String; N]]) {
+/// A table whose lines are truncated at this width, if there is one.
+pub(super) fn cut_table<const N: usize>(text: &mut String, rows: &[[String; N]], width: Option<usize>) {
     for row in columns(rows) {
-        line(text, 1, &shortened(&row, WIDTH - 2));
+        cut_line(text, 1, &row, width);
     }
 }
 
@@ -44,7 +44,7 @@ fn columns<const N: usize>(rows: &[[String; N]]) -> Vec<String> {
     rows.iter().map(row).collect()
 }
 
-/// Text that is wrapped at the width of the screen, or at a longer word.
+/// Text that is wrapped at [`WIDTH`], or at a longer word.
 pub(super) fn wrapped(text: &mut String, depth: usize, words: &str) {
     let mut row = String::new();
     for word in words.split_whitespace() {
@@ -61,9 +61,9 @@ pub(super) fn wrapped(text: &mut String, depth: usize, words: &str) {
     line(text, depth, &row);
 }
 
-/// Text in one line, truncated at the width of the screen.
-pub(super) fn cut_line(text: &mut String, depth: usize, words: &str) {
-    line(text, depth, &shortened(words, WIDTH - depth * 2));
+/// Text in one line, truncated at this width, if there is one.
+pub(super) fn cut_line(text: &mut String, depth: usize, words: &str, width: Option<usize>) {
+    line(text, depth, &shortened(words, width.map_or(usize::MAX, |width| width.saturating_sub(depth * 2))));
 }
 
 /// A value in one line, truncated.
@@ -76,7 +76,7 @@ fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text;
     }
-    let kept: String = text.chars().take(width - 1).collect();
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
     format!("{}\u{2026}", kept.trim_end())
 }
 
@@ -114,9 +114,13 @@ mod tests {
         assert_eq!(text, "  a     b\n  ccc\n");
         assert_eq!(cut(&"x".repeat(200)).chars().count(), VALUE);
         assert_eq!(cut("a\nb"), "a b");
-        let mut text = String::new();
-        cut_table(&mut text, &[["a".to_owned(), "b".repeat(200)]]);
-        assert_eq!(text.trim_end().chars().count(), WIDTH, "{text}");
+        let wide = |width| {
+            let mut text = String::new();
+            cut_table(&mut text, &[["a".to_owned(), "b".repeat(200)]], width);
+            text.trim_end().to_owned()
+        };
+        assert_eq!(wide(Some(80)).chars().count(), 80, "{}", wide(Some(80)));
+        assert_eq!(wide(None), format!("  a   {}", "b".repeat(200)));
     }
 
     #[test]

@@ -30,8 +30,9 @@ pub fn subject(pod: &Value) -> Option<(&'static SubjectKind, String)> {
     Some((kind, subject))
 }
 
-/// The state of a live pod, the object that creates it, and the contribution of each plugin.
-pub fn text(subject: &Subject, plan: &Plan, live: &Value) -> String {
+/// The state of a live pod, the object that creates it, and the contribution of each plugin. Lines of tables are truncated at `width`, if
+/// there is one.
+pub fn text(subject: &Subject, plan: &Plan, live: &Value, width: Option<usize>) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let field = |pointer: &str| live.pointer(pointer).and_then(Value::as_str).filter(|text| !text.is_empty());
     let pod = Pod::from_value(live);
@@ -50,7 +51,7 @@ pub fn text(subject: &Subject, plan: &Plan, live: &Value) -> String {
             line(&mut text, 1, &format!("{} {} makes it{}", key.resource.kind, key.name, difference(&labels, planned)));
             let decisions = template_decisions(object, &plan.decisions, role);
             text.push_str("\nplugins\n");
-            Contributions::collect(decisions).print(&mut text);
+            Contributions::collect(decisions).print(&mut text, width);
         }
     }
     text.push('\n');

@@ -39,21 +39,22 @@ const BLOCKED: &str = "Blocked";
 /// The label of a condition that differs in the stored status.
 const STORED: &str = " (stored)";
 
-/// The summary of a subject's plan. `stored` are its stored conditions that differ from the predicted ones.
-pub fn text(subject: &Subject, plan: &Plan, stored: &[Value]) -> String {
+/// The summary of a subject's plan. `stored` are its stored conditions that differ from the predicted ones. Lines of tables are truncated
+/// at `width`, if there is one.
+pub fn text(subject: &Subject, plan: &Plan, stored: &[Value], width: Option<usize>) -> String {
     let ObjectKey { resource, namespace, name } = &subject.key;
     let conditions = conditions(subject, plan);
     let mut text = format!("{} {namespace}/{name}{}\n", resource.kind, readiness(&conditions, stored));
     for decided in &plan.decisions {
         if let Decided::Selection(inputs, decision) = decided {
             text.push_str("\nruntimes\n");
-            runtimes(&mut text, plan, inputs, &decision.answer);
+            runtimes(&mut text, plan, inputs, &decision.answer, width);
         }
     }
     let plugins = Contributions::collect(&plan.decisions);
     if !plugins.0.is_empty() {
         text.push_str("\nplugins\n");
-        plugins.print(&mut text);
+        plugins.print(&mut text, width);
     }
     text.push('\n');
     attention(&mut text, plan, &conditions, stored);
@@ -76,7 +77,7 @@ fn readiness(conditions: &[Value], stored: &[Value]) -> String {
 }
 
 /// The runtimes: the selected one, the alternatives that rank lower, and the excluded ones.
-fn runtimes(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer: &Selection) {
+fn runtimes(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer: &Selection, width: Option<usize>) {
     let selected = selected(plan, inputs);
     let eligible = |place: usize| match answer.judged.get(place) {
         Some(Judged::Eligible(eligible)) => Some(eligible),
@@ -109,7 +110,7 @@ fn runtimes(text: &mut String, plan: &Plan, inputs: &selection::Inputs, answer: 
     let further = rows.len().saturating_sub(MAX_RUNTIMES);
     // A line with the last runtime takes no more space than a line with the number of further ones.
     let shown = if further > 1 { MAX_RUNTIMES } else { rows.len() };
-    cut_table(text, rows.get(..shown).unwrap_or_default());
+    cut_table(text, rows.get(..shown).unwrap_or_default(), width);
     if further > 1 {
         line(text, 1, &format!("and {further} more, which --all lists"));
     }
@@ -267,17 +268,17 @@ impl<'p> Contributions<'p> {
         }
     }
 
-    pub(super) fn print(&self, text: &mut String) {
+    pub(super) fn print(&self, text: &mut String, width: Option<usize>) {
         let rows: Vec<[String; 2]> = self.0.iter().map(|(name, plugin)| [(*name).to_owned(), plugin.words()]).collect();
         let mut table = String::new();
-        cut_table(&mut table, &rows);
+        cut_table(&mut table, &rows, width);
         for (row, (_, plugin)) in table.lines().zip(&self.0) {
             line(text, 0, row);
             for failure in &plugin.failures {
                 wrapped(text, 2, failure);
             }
             for reason in plugin.reasons.iter().take(MAX_REASONS) {
-                cut_line(text, 2, &format!("{}: {}", reason.code, reason.message));
+                cut_line(text, 2, &format!("{}: {}", reason.code, reason.message), width);
             }
         }
     }

@@ -38,7 +38,7 @@ fn subject_with(conditions: &[Value]) -> Arc<Subject> {
 }
 
 fn summarized(plan: &Plan) -> String {
-    summary::text(&subject(), plan, &[])
+    summary::text(&subject(), plan, &[], Some(100))
 }
 
 fn decision<A>(answer: A, plugins: &[&str]) -> Arc<Decision<A>> {
@@ -101,7 +101,7 @@ fn stored_conditions_that_differ_from_the_predicted_ones_are_shown_and_need_atte
     let subject = subject_with(&broken);
     let stored = stored_conditions(&subject, &plan);
     assert_eq!(stored, broken[..2]);
-    let said = summary::text(&subject, &plan, &stored);
+    let said = summary::text(&subject, &plan, &stored, None);
     assert!(said.starts_with("InferenceService ml/chat: Ready False, Invalid (predicted: True)\n"), "{said}");
     let attention = "needs attention\n  Applied (stored) False, Invalid: The API server rejects the Deployment.\n";
     assert!(said.ends_with(attention), "{said}");
@@ -119,11 +119,11 @@ fn stored_conditions_that_differ_from_the_predicted_ones_are_shown_and_need_atte
     }
     // Ready is stored for a reason that no other condition has any more.
     let subject = subject_with(&[written, condition("Ready", "False", "PodsFailing", "The pod a is failing.")]);
-    let said = summary::text(&subject, &plan, &stored_conditions(&subject, &plan));
+    let said = summary::text(&subject, &plan, &stored_conditions(&subject, &plan), None);
     assert!(said.ends_with("needs attention\n  Ready (stored) False, PodsFailing: The pod a is failing.\n"), "{said}");
     // A queued subject is Ready.
     let subject = subject_with(&[condition("Applied", "True", "WaitingForTurn", "Its restart is queued."), works]);
-    let said = summary::text(&subject, &plan, &stored_conditions(&subject, &plan));
+    let said = summary::text(&subject, &plan, &stored_conditions(&subject, &plan), None);
     assert!(said.starts_with("InferenceService ml/chat: Ready True\n"), "{said}");
     assert!(said.ends_with("needs attention\n  Applied (stored) True, WaitingForTurn: Its restart is queued.\n"), "{said}");
 }

@@ -9,7 +9,7 @@ mod request;
 use super::{
     live::{self, ViewArgs},
     offline::{Offline, Planned},
-    output::{Output, print},
+    output::{Output, print, width},
     render::{read, report_held},
 };
 use anyhow::{Result, bail};
@@ -119,7 +119,7 @@ fn explained(offline: &Offline, plans: &[Planned], args: &ExplainArgs) -> Result
             Output::Json => serde_json::to_string(&explain::json(subject, plan, &stored))?,
             Output::Table if part.all => explain::full::text(subject, plan, &stored),
             Output::Table if part.labels => explain::labels::text(subject, plan),
-            Output::Table => explain::summary::text(subject, plan, &stored),
+            Output::Table => explain::summary::text(subject, plan, &stored, width()),
         });
     }
     if output == Output::Table && !part.all && !part.labels && !lines.is_empty() {

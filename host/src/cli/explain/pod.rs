@@ -5,7 +5,7 @@ use super::{
     super::{
         live::{self, ViewArgs, parse_subject},
         offline::Planned,
-        output::{Output, note, print},
+        output::{Output, note, print, width},
     },
     extenders::failure,
     placement::{self, NoPlacement},
@@ -77,7 +77,7 @@ async fn planned(name: &str, wanted: Option<(&'static Resource, &str)>, view: &V
     let offline = live::read(&format!("{}/{subject}", kind.resource.plural), view).await?;
     let plans = tokio::task::block_in_place(|| offline.plans());
     let Planned { subject, plan } = plans.first().ok_or_else(|| anyhow!("the {} {subject} is being deleted", kind.resource.kind))?;
-    Ok(Some(explain::pod::text(subject, plan, &live)))
+    Ok(Some(explain::pod::text(subject, plan, &live, width())))
 }
 
 #[cfg(test)]
