@@ -10,7 +10,7 @@ use crate::{
         gateways, questions,
         workload_health::{AvailabilityPolicy, WorkloadHealth},
     },
-    resource::{HTTP_ROUTE, KNATIVE_SERVICE},
+    resource::{HTTP_ROUTE, KNATIVE_SERVICE, SERVICE},
     world::{ObjectKey, OwnedObject, pod::PodFailure, referenced::Parent, workload_status::KnativeStatus},
 };
 use serde_json::{Map, Value, json};
@@ -99,6 +99,10 @@ impl PlanBuilder<'_> {
             };
         }
         let Some(gateway) = &self.settings.gateway else {
+            let has_service = || self.snapshot.children.iter().any(|child| *child.key.resource == SERVICE);
+            if found.objects.is_none() && !has_service() {
+                return Condition::unknown(INGRESS, "Blocked", "There is no Service yet: the other conditions give the reason.");
+            }
             let message = "No Gateway is configured (--gateway): the service is reachable within the cluster, at its Service.";
             return Condition::satisfied(INGRESS, "ClusterLocal", message);
         };
