@@ -28,6 +28,8 @@ pub struct Plan {
     pub retained: BTreeSet<ObjectKey>,
     /// The status to report.
     pub status: Status,
+    /// The status to report instead if the rules deny the objects. None: the same.
+    pub status_if_denied: Option<Status>,
     /// The objects that were read: a change of one of them requires another plan.
     pub reads: BTreeSet<Read>,
     /// The decisions, for explanations.

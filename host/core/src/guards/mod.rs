@@ -195,6 +195,10 @@ impl<'a> PlanGuard<'a> {
         if input.passing || output.iter().flat_map(|output| output.iter()).any(|judgement| judgement.passing) {
             plan.recheck_after = Some(plan.recheck_after.map_or(RULE_RETRY_INTERVAL, |again| again.min(RULE_RETRY_INTERVAL)));
         }
+        // The rules' own conditions are added to either status.
+        if let Some(status) = plan.status_if_denied.take().filter(|_| denied) {
+            plan.status = status;
+        }
         plan.rule_results.add(&input);
         output.iter().flat_map(|output| output.iter()).for_each(|judgement| plan.rule_results.add(judgement));
         plan.status.conditions.insert(0, self.valid(&input));

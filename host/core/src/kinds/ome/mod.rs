@@ -197,7 +197,7 @@ impl PlanBuilder<'_> {
     }
 
     /// Builds the plan. All conditions are reported, even if a step failed.
-    fn finish(mut self, found: StepResults, stop: Option<Box<PlanError>>) -> Plan {
+    fn finish(mut self, mut found: StepResults, stop: Option<Box<PlanError>>) -> Plan {
         let (mut again, mut failure, mut stopped, mut undecided) = (None, None, None, UndecidedSteps::None);
         if let Some(stop) = stop {
             failure = Some(ModelFailure {
@@ -225,19 +225,38 @@ impl PlanBuilder<'_> {
                 (_, at) => Condition::unknown(step, "Blocked", format!("Waiting for {}.", at.unwrap_or(ACCEPTED))),
             })
         });
-        let mut conditions = Vec::from(told);
-        let parts = self.parts(&found);
-        let fields = self.fields(&found, &parts, failure);
-        conditions.extend(parts.conditions);
+        let conditions = Vec::from(told);
+        let status = self.status(conditions.clone(), &found, failure, undecided.clone());
+        let objects = found.objects.take();
+        // If the rules deny the objects of a new service, it has none and isn't reachable.
+        let is_new = objects.is_some() && self.snapshot.children.is_empty();
+        found.revisions.clear();
+        found.workloads.clear();
+        let status_if_denied = is_new.then(|| self.status(conditions, &found, None, undecided));
         Plan {
-            objects: found.objects,
-            status: Status { conditions, fields, types: &[], ready: None, changed_field: None, undecided },
+            objects,
+            status,
+            status_if_denied,
             reads: self.asking.reads,
             decisions: self.asking.decisions,
             next_choice: self.next_choice,
             recheck_after: again,
             ..Plan::default()
         }
+    }
+
+    /// The status with the conditions of the steps and those of the parts.
+    fn status(
+        &self,
+        mut conditions: Vec<Condition>,
+        found: &StepResults,
+        failure: Option<ModelFailure>,
+        undecided: UndecidedSteps,
+    ) -> Status {
+        let parts = self.parts(found);
+        let fields = self.fields(found, &parts, failure);
+        conditions.extend(parts.conditions);
+        Status { conditions, fields, types: &[], ready: None, changed_field: None, undecided }
     }
 
     /// Converts a missing decision into the condition that reports it.
