@@ -125,8 +125,8 @@ fn metadata(inputs: &propagation::Inputs, asked: &[AskedPlugin], answer: &Propag
     })
 }
 
-/// The conditions of the stored status that differ from the predicted ones. Only `Applied` and `Ready`: they depend on the writes, which the
-/// prediction assumes to succeed.
+/// The conditions of the stored status that differ from the predicted ones. Only `Applied` and `Ready`: they depend on the writes, and the
+/// prediction assumes that these succeed.
 pub fn stored_conditions(subject: &Subject, plan: &Plan) -> Vec<Value> {
     let (status, predicted) = (subject.status(), conditions(subject, plan));
     let stored = status["conditions"].as_array().into_iter().flatten();
