@@ -242,8 +242,8 @@ impl Keeper {
                     format!(" {NOT_COVERED}{} doesn't cover it: it changes more than that candidate did.", sets::name(&former.digest))
                 });
                 let message = format!(
-                    "It needs an approval, because {why}: review `pointsman policy history {name}`, then run `pointsman policy approve \
-                     {name}`.{}{}",
+                    "It needs an approval, because {why}: {}.{}{}",
+                    sets::review_and_approve(&name),
                     again.unwrap_or_default(),
                     met.unwrap_or_default()
                 );

@@ -6,7 +6,7 @@ use super::{
     now,
     promote::FIELD_MANAGER,
     sets::{self, name as set_name},
-    status::{PluginState, Waiting, status},
+    status::{PluginState, Waiting, status, wanted_version},
 };
 use crate::{
     keeper::pending::{Pending, PromotionDecision},
@@ -18,11 +18,12 @@ use kube::{
     api::{Patch, PatchParams},
     runtime::events::{Event, EventType, Recorder, Reporter},
 };
+use pointsman_core::compare::{Changed, Effect, Report};
 use pointsman_crds::policy::{
     plugin::{PolicyPlugin, PolicyPluginStatus},
     set::{PolicySet, PolicySetPhase},
 };
-use pointsman_sandbox::text::cut;
+use pointsman_sandbox::text::{cut, printable_line};
 use serde_json::json;
 use std::{collections::BTreeSet, time::Duration};
 use tokio::time::Instant;
@@ -98,38 +99,37 @@ impl Keeper {
     /// The reason why the newest version of a plugin waits, if it does.
     fn waiting(&self, name: &str) -> Option<Waiting> {
         let bound = &self.works.get(name)?.ready.as_ref()?.bound;
-        let (reason, message) = self.waits(|pending| pending.is_plugin(name));
-        Some(Waiting { digest: bound.digest.clone(), version: bound.version.clone(), reason, message })
+        let pinned = self.plugins.get(name).is_some_and(|plugin| plugin.spec.digest.is_some());
+        let (reason, message) = self.waits(wanted_version(pinned), |pending| pending.is_plugin(name));
+        Some(Waiting { digest: bound.digest.clone(), version: bound.version.clone(), points: bound.points.clone(), reason, message })
     }
 
-    /// The reason why the newest version of a plugin or rule waits.
-    pub(super) fn waits(&self, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
+    /// The reason why the requested version of a plugin or rule waits. `version` is that version in words.
+    pub(super) fn waits(&self, version: &str, is: impl Fn(&Pending) -> bool) -> (&'static str, String) {
         let candidates = self.candidates.values().filter(|candidate| candidate.pending.iter().any(&is));
         let candidate = candidates.min_by_key(|candidate| candidate.kind);
         match candidate {
             None if self.held().is_some() => (
                 "Held",
-                "The newest version isn't active, because a previous policy set is held: run `pointsman policy resume` to release it."
-                    .to_owned(),
+                format!("{version} isn't active, because a previous policy set is held: run `pointsman policy resume` to release it."),
             ),
-            None => (
-                "UpdateQueued",
-                "The newest version is queued: it waits for the rest of its update group, or for its comparison.".to_owned(),
-            ),
+            None => ("UpdateQueued", format!("{version} is queued: it waits for the rest of its update group, or for its comparison.")),
             Some(candidate) => {
                 let set = candidate.name();
                 match &candidate.verdict {
                     None | Some(PromotionDecision::Promote) => (
                         "UpdateIsTried",
-                        format!("The newest version is being compared with the active one on the live subjects: see the PolicySet {set}."),
+                        format!("{version} is being compared with the active one on the live subjects: see the PolicySet {set}."),
                     ),
                     Some(PromotionDecision::Approval(why)) => {
-                        ("ApprovalNeeded", format!("The newest version needs an approval of the PolicySet {set}, because {why}."))
+                        let is_plugin = candidate.pending.iter().any(|pending| is(pending) && pending.is_plugin(&pending.name));
+                        let failed = candidate.report.as_ref().and_then(first_failure).filter(|_| is_plugin);
+                        ("ApprovalNeeded", sets::approval_needed(version, &set, why, failed.as_deref()))
                     }
                     Some(PromotionDecision::Never) => {
                         let message = format!(
-                            "The newest version is never activated, because its strategy is Shadow: the PolicySet {set} reports what it \
-                             would change."
+                            "{version} is never activated, because its strategy is Shadow: the PolicySet {set} reports what it would \
+                             change."
                         );
                         ("OnlyTried", message)
                     }
@@ -216,6 +216,13 @@ impl Keeper {
     }
 }
 
+/// The first subject for which planning fails, and why.
+fn first_failure(report: &Report) -> Option<String> {
+    let Changed { kind, namespace, name, places, .. } = report.changed.iter().find(|changed| changed.effect == Effect::Failed)?;
+    let why = places.first().map(|why| printable_line(why)).unwrap_or_default();
+    Some(format!("{kind} {namespace}/{name}: {}", why.trim_end_matches('.')))
+}
+
 /// The events for the transitions between two statuses. A state that lasts causes no event.
 fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Vec<Event> {
     let mut events = Vec::new();
@@ -252,4 +259,22 @@ fn events(before: Option<&PolicyPluginStatus>, after: &PolicyPluginStatus) -> Ve
 fn event(type_: EventType, reason: &str, mut note: String) -> Event {
     cut(&mut note, LONGEST_NOTE);
     Event { type_, reason: reason.to_owned(), note: Some(note), action: "Deciding".to_owned(), secondary: None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_subject_for_which_planning_fails_is_named_with_its_failure() {
+        let report: Report = serde_json::from_value(json!({
+            "set": "sha256:a", "against": "sha256:b", "at": "2026-01-01T00:00:00Z", "subjects": 2,
+            "changed": [
+                {"kind": "InferenceService", "namespace": "first", "name": "llama", "effect": "Restarts", "places": []},
+                {"kind": "InferenceService", "namespace": "first", "name": "qwen", "effect": "Failed", "places": ["PolicyFailed: it\npanicked."]},
+            ],
+        }))
+        .unwrap();
+        assert_eq!(first_failure(&report).as_deref(), Some("InferenceService first/qwen: PolicyFailed: it panicked"));
+    }
 }

@@ -284,7 +284,7 @@ impl Keeper {
                 compiled: work.tried.is_some(),
                 counts: active.rules().find(&name).map(|active| (active.missing(), work.ready.is_none())),
                 counted: self.counts.told.as_ref().map(|counts| counts.get(&name).cloned().unwrap_or_default()),
-                waits: work.ready.as_ref().map(|_| self.waits(|pending| pending.is_rule(&name))),
+                waits: work.ready.as_ref().map(|_| self.waits("The newest version", |pending| pending.is_rule(&name))),
             };
             let after = status(rule, &known, &now());
             if rule.status.as_ref() == Some(&after) {

@@ -35,6 +35,31 @@ pub fn name(digest: &str) -> String {
     format!("set-{}", digest.trim_start_matches("sha256:").get(..12).unwrap_or_default())
 }
 
+/// What a user does with a candidate that needs an approval.
+pub(super) fn review_and_approve(set: &str) -> String {
+    format!("review `pointsman policy history {set}`, then run `pointsman policy approve {set}`")
+}
+
+/// The words before the reason for an approval.
+const BECAUSE: &str = ", because ";
+
+/// The message about a version that needs an approval. If planning fails because of a plugin, the remedy is a fix, not an approval.
+/// [`why_approval_is_needed`] finds the reason in it.
+pub(super) fn approval_needed(version: &str, set: &str, why: &str, failed: Option<&str>) -> String {
+    let needed = format!("{version} needs an approval of the PolicySet {set}{BECAUSE}{why}");
+    match failed {
+        None => format!("{needed}: {}.", review_and_approve(set)),
+        Some(failed) => format!("{needed} ({failed}): push a fix; `pointsman policy history {set}` lists the changed subjects."),
+    }
+}
+
+/// The reason for an approval in a message of a PolicyPlugin's condition Ready.
+pub fn why_approval_is_needed(message: &str) -> Option<&str> {
+    let (_, why) = message.split_once(BECAUSE)?;
+    // The remedy contains no further colon.
+    Some(why.rsplit_once(": ").map_or(why, |(why, _)| why).trim_end_matches('.'))
+}
+
 /// A digest as it is shown: enough of it to recognize it.
 pub(super) fn short(digest: &str) -> String {
     digest.get(..19).unwrap_or(digest).to_owned()
@@ -264,6 +289,28 @@ mod tests {
     #[test]
     fn a_set_goes_by_its_digest() {
         assert_eq!(set('a').name_any(), "set-aaaaaaaaaaaa");
+    }
+
+    #[test]
+    fn a_version_that_needs_an_approval_names_the_next_commands_or_the_failure_to_fix() {
+        let restarts = "the pods of 3 subjects would restart; the limit is 0";
+        let message = approval_needed("The newest version", "set-a", restarts, None);
+        assert_eq!(
+            message,
+            format!(
+                "The newest version needs an approval of the PolicySet set-a, because {restarts}: review `pointsman policy history set-a`, \
+                 then run `pointsman policy approve set-a`."
+            )
+        );
+        assert_eq!(why_approval_is_needed(&message), Some(restarts));
+
+        let failed = "InferenceService first/qwen: PolicyFailed: it panicked";
+        let message = approval_needed("The newest version", "set-a", "planning would fail for 1 subject", Some(failed));
+        let why = format!("planning would fail for 1 subject ({failed})");
+        assert!(message.contains(&format!(", because {why}: push a fix;")) && !message.contains("approve "), "{message}");
+        assert_eq!(why_approval_is_needed(&message), Some(why.as_str()));
+        assert_eq!(why_approval_is_needed("It needs one, because it does."), Some("it does"), "an earlier host names no commands");
+        assert_eq!(why_approval_is_needed("It waits."), None);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use pointsman_core::point::name;
 use pointsman_crds::policy::{
-    plugin::{FailedRevision, PluginError, PluginRevision, PolicyPlugin, PolicyPluginStatus},
+    plugin::{FailedRevision, PluginError, PluginRevision, PolicyPlugin, PolicyPluginStatus, PolicyPoint},
     set::PolicySetPlugin,
 };
 use pointsman_sandbox::call::CallError;
@@ -45,6 +45,8 @@ pub struct Waiting {
     pub digest: String,
     /// The version in its description.
     pub version: Option<String>,
+    /// The policy points at which it will be called.
+    pub points: Vec<PolicyPoint>,
     /// A CamelCase word.
     pub reason: &'static str,
     /// The reason for the wait.
@@ -67,13 +69,14 @@ pub fn status(plugin: &PolicyPlugin, known: &PluginState<'_>, now: &Time) -> Pol
         }
     };
     let (loaded, active, quarantined) = (loaded(known), active(known), quarantined(known));
-    let ready = ready(known, &loaded, &active, &quarantined);
+    let ready = ready(plugin.spec.digest.is_some(), known, &loaded, &active, &quarantined);
     let last_error = known.problem.or(known.failure).map(|Problem { reason, message }| {
         let same = before.last_error.as_ref().filter(|before| before.reason == *reason && before.message == *message);
         let time = same.and_then(|before| before.time.clone()).unwrap_or_else(|| now.clone());
         PluginError { reason: reason.clone(), message: message.clone(), time: Some(time) }
     });
-    let points = known.recorded.map(|recorded| recorded.active.points.clone()).unwrap_or_default();
+    let active_points = known.recorded.map(|recorded| &recorded.active.points);
+    let points = active_points.or(known.waiting.as_ref().map(|waiting| &waiting.points)).cloned().unwrap_or_default();
     let point_names = points.iter().map(|point| name(*point)).collect::<Vec<_>>().join(",");
     PolicyPluginStatus {
         observed_generation: generation,
@@ -177,7 +180,13 @@ fn quarantined<'a>(known: &PluginState<'a>) -> (&'static str, &'a str, String) {
     }
 }
 
+/// The version that a PolicyPlugin requests, in words.
+pub(super) fn wanted_version(pinned: bool) -> &'static str {
+    if pinned { "The pinned version" } else { "The newest version" }
+}
+
 fn ready(
+    pinned: bool,
     known: &PluginState<'_>,
     loaded: &(&'static str, &str, String),
     active: &State,
@@ -195,12 +204,14 @@ fn ready(
             "False",
             "Failing",
             format!(
-                "The newest version of the plugin is active, but its calls fail ({}): {} Its failurePolicy applies. Push a fix, or run \
-                 `pointsman plugin rollback`.",
-                failure.reason, failure.message
+                "{} of the plugin is active, but its calls fail ({}): {} Its failurePolicy applies. Push a fix, or run `pointsman plugin \
+                 rollback`.",
+                wanted_version(pinned),
+                failure.reason,
+                failure.message
             ),
         ),
-        ("True", "True", _) => ("True", "Ready", "The newest version of the plugin is active.".to_owned()),
+        ("True", "True", _) => ("True", "Ready", format!("{} of the plugin is active.", wanted_version(pinned))),
         ("False", _, _) => ("False", "NotLoaded", loaded.2.clone()),
         (_, "False", _) => ("False", active.1, active.2.clone()),
         _ => ("Unknown", "Waiting", loaded.2.clone()),
@@ -268,6 +279,35 @@ mod tests {
         );
         let well = status(&plugin, &PluginState { failing: false, ..known }, &time(1));
         assert_eq!(conditions(&well)[0], ("Ready", "True", "Ready"));
+    }
+
+    #[test]
+    fn a_pinned_version_is_not_called_the_newest() {
+        let recorded = recorded();
+        let message = |digest: Option<&str>| {
+            let spec = PolicyPluginSpec { digest: digest.map(str::to_owned), ..PolicyPluginSpec::default() };
+            let known = PluginState { recorded: Some(&recorded), ..PluginState::default() };
+            status(&PolicyPlugin::new("a", spec), &known, &time(1)).conditions[0].message.clone()
+        };
+        assert_eq!(message(None), "The newest version of the plugin is active.");
+        assert_eq!(message(Some("sha256:one")), "The pinned version of the plugin is active.");
+    }
+
+    #[test]
+    fn the_points_of_a_version_that_waits_are_those_of_the_plugin_until_a_version_is_active() {
+        let waiting = Waiting {
+            digest: "sha256:two".into(),
+            version: None,
+            points: vec![PolicyPoint::PodTemplating],
+            reason: "ApprovalNeeded",
+            message: "It waits.".into(),
+        };
+        let (plugin, recorded) = (PolicyPlugin::new("a", PolicyPluginSpec::default()), recorded());
+        let mut known = PluginState { waiting: Some(waiting), ..PluginState::default() };
+        let first = status(&plugin, &known, &time(1));
+        assert_eq!((first.points, first.point_names.as_deref()), (vec![PolicyPoint::PodTemplating], Some("pod-templating")));
+        known.recorded = Some(&recorded);
+        assert!(status(&plugin, &known, &time(1)).points.is_empty(), "it is called at those of its active version");
     }
 
     #[test]

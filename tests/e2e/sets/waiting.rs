@@ -207,7 +207,10 @@ async fn a_plugin_that_would_restart_pods_waits_names_them_and_rolls_them_once_a
     // Push it again, this time with the default wait.
     let said = cluster.pointsman(&push);
     assert_eq!(said.code, Some(2), "{said:?}");
-    assert!(said.stdout.contains("isn't active yet") && said.stdout.contains(&name), "{said:?}");
+    assert!(said.stdout.contains("isn't active yet") && said.stdout.contains(&format!("`pointsman policy approve {name}`")), "{said:?}");
+    let listed = cluster.pointsman(&["plugin", "status"]).ok();
+    let row = listed.lines().find(|line| line.starts_with("cost-centre ")).unwrap();
+    assert!(row.contains("metadata-propagation") && row.contains(" (waiting) ") && row.contains("ApprovalNeeded"), "{row}");
 
     let needed = |status: &_| condition(status, "Ready").is_some_and(|(is, reason, _)| is == "False" && reason == "ApprovalNeeded");
     let told = cluster.status("cost-centre", "it needs an approval", needed).await;

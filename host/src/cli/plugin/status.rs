@@ -70,13 +70,15 @@ fn table(plugins: &[PolicyPlugin]) -> String {
         .map(|plugin| {
             let status = plugin.status.as_ref();
             let active = status.and_then(|status| status.active.as_ref());
+            let candidate = status.and_then(|status| status.candidate.as_ref()).and_then(|candidate| candidate.version.as_ref());
+            let waiting = candidate.map(|version| format!("{version} (waiting)"));
             let error = status.and_then(|status| status.last_error.as_ref());
             [
                 plugin.name_any(),
                 points(plugin),
                 format!("{:?}", plugin.spec.mode),
                 plugin.spec.order.to_string(),
-                active.and_then(|active| active.version.clone()).unwrap_or_default(),
+                active.and_then(|active| active.version.clone()).or(waiting).unwrap_or_default(),
                 active.map(|active| short(&active.digest).to_owned()).unwrap_or_default(),
                 tone(status).paint(state(status)),
                 error.map(|error| error.reason.clone()).unwrap_or_default(),
@@ -146,6 +148,15 @@ mod tests {
             table.lines().nth(1).unwrap(),
             "a      pod-templating   Extend   7       0.1.0     sha256:0123456789ab   Ready   Trapped"
         );
+    }
+
+    #[test]
+    fn a_plugin_whose_first_version_waits_has_that_version() {
+        let mut waits = plugin();
+        let status = waits.status.as_mut().unwrap();
+        status.candidate = status.active.take();
+        let table = strip_str(&table(&[waits])).to_string();
+        assert!(table.lines().nth(1).unwrap().contains(" 0.1.0 (waiting) "), "{table}");
     }
 
     #[test]
