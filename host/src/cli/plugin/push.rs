@@ -140,6 +140,9 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
             args.name
         )
     }
+    if args.waiting.wait > 0 {
+        live::warn_without_leader(&client, &args.host.host_namespace).await;
+    }
     let target = ConfigMaps::new(client, args.namespace());
     for (map, number) in maps.iter().zip(1..) {
         target.refuse_foreign(&map.name_any(), number).await?;

@@ -57,7 +57,7 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
         print(&format!("{name} follows its source again"));
         return Ok(ExitCode::SUCCESS);
     }
-    let kept = Revisions::new(client, &args.host.host_namespace).list(name).await?;
+    let kept = Revisions::new(client.clone(), &args.host.host_namespace).list(name).await?;
     let Target { digest, skipped } = match &args.to {
         Some(to) => Target { digest: find(name, to, &kept)?, skipped: Vec::new() },
         None => choose(&plugin, &kept)?,
@@ -68,6 +68,9 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
     if args.dry_run {
         print(&format!("would pin {name} to {digest}"));
         return Ok(ExitCode::SUCCESS);
+    }
+    if args.waiting.wait > 0 {
+        live::warn_without_leader(&client, &args.host.host_namespace).await;
     }
     let pinned = pin(&plugins, name, json!(digest), json!(rolled_back(&plugin, &digest))).await?;
     print(&format!("pinned    {name} to {digest}; run `pointsman plugin push --unpin` with a fix, or `plugin rollback {name} --resume`"));
