@@ -25,7 +25,8 @@ const MAX_ROLLED_BACK: usize = 16;
 pub(super) struct RollbackArgs {
     /// PolicyPlugin to roll back
     name: String,
-    /// Digest to roll back to, or its beginning; default: the newest revision that is not known to fail
+    /// Digest to roll back to, or its beginning. Default: the active version, if a newer one isn't active; otherwise the newest revision
+    /// from before the active version that isn't known to fail
     #[arg(long, value_name = "DIGEST", conflicts_with = "resume")]
     to: Option<String>,
     /// Remove the pin, so that the plugin's source can become active again
@@ -58,10 +59,13 @@ pub(super) async fn run(args: RollbackArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let kept = Revisions::new(client.clone(), &args.host.host_namespace).list(name).await?;
-    let Target { digest, skipped } = match &args.to {
-        Some(to) => Target { digest: find(name, to, &kept)?, skipped: Vec::new() },
+    let Target { digest, skipped, withdrawn } = match &args.to {
+        Some(to) => Target { digest: find(name, to, &kept)?, skipped: Vec::new(), withdrawn: None },
         None => choose(&plugin, &kept)?,
     };
+    if let Some(withdrawn) = withdrawn {
+        print(&format!("skipped   {withdrawn}: it isn't active, so the rollback pins the active version"));
+    }
     for (skipped, why) in &skipped {
         print(&format!("skipped   {skipped}: {why}"));
     }
@@ -94,11 +98,11 @@ fn known_rollbacks(plugin: &PolicyPlugin) -> impl Iterator<Item = &str> {
     text.split(',').map(str::trim).filter(|digest| !digest.is_empty())
 }
 
-/// The same with the active one, and without the target.
+/// The same with the active one and the one that waits, and without the target.
 fn rolled_back(plugin: &PolicyPlugin, to: &str) -> String {
-    let active = active(plugin);
-    let former = known_rollbacks(plugin).filter(|digest| Some(*digest) != active);
-    let all: Vec<&str> = former.chain(active).filter(|digest| *digest != to).collect();
+    let left: Vec<&str> = active(plugin).into_iter().chain(waiting(plugin)).collect();
+    let former = known_rollbacks(plugin).filter(|digest| !left.contains(digest));
+    let all: Vec<&str> = former.chain(left.iter().copied()).filter(|digest| *digest != to).collect();
     all[all.len().saturating_sub(MAX_ROLLED_BACK)..].join(",")
 }
 
@@ -106,17 +110,33 @@ fn active(plugin: &PolicyPlugin) -> Option<&str> {
     Some(&*plugin.status.as_ref()?.active.as_ref()?.digest)
 }
 
+/// The version of the source that isn't active yet. A pinned one was chosen by a rollback.
+fn waiting(plugin: &PolicyPlugin) -> Option<&str> {
+    let candidate = &*plugin.status.as_ref()?.candidate.as_ref()?.digest;
+    let is_newer = active(plugin) != Some(candidate) && plugin.spec.digest.as_deref() != Some(candidate);
+    is_newer.then_some(candidate)
+}
+
 /// The target of a rollback, and the skipped revisions with reasons.
 #[derive(Debug, PartialEq)]
 struct Target {
     digest: String,
     skipped: Vec<(String, String)>,
+    /// The version that won't become active.
+    withdrawn: Option<String>,
 }
 
-/// The newest revision before the active one that isn't known to fail, and that nobody has rolled back from.
+/// The active version, if a newer one waits. Otherwise the newest revision before the active one that isn't known to fail, and that nobody
+/// has rolled back from.
 fn choose(plugin: &PolicyPlugin, kept: &[Revision]) -> Result<Target> {
     let status = plugin.status.clone().unwrap_or_default();
     let digest = |revision: &Revision| revision.digest.to_string();
+    if let (Some(newer), Some(current)) = (waiting(plugin), active(plugin))
+        && kept.iter().any(|revision| digest(revision) == current)
+        && status.failed_revisions.iter().all(|failed| failed.digest != current)
+    {
+        return Ok(Target { digest: current.to_owned(), skipped: Vec::new(), withdrawn: Some(newer.to_owned()) });
+    }
     let active = active(plugin);
     let since = kept.iter().find(|revision| active == Some(&*digest(revision))).map(|revision| &revision.created.0);
     // A revision that was never active was stored after the active one. The previous one may have been pushed again since.
@@ -133,7 +153,7 @@ fn choose(plugin: &PolicyPlugin, kept: &[Revision]) -> Result<Target> {
         } else if let Some(failed) = failed {
             format!("it failed ({})", failed.reason)
         } else {
-            return Ok(Target { digest: text, skipped });
+            return Ok(Target { digest: text, skipped, withdrawn: None });
         };
         skipped.push((format!("{text} (version {})", revision.version), why));
     }
@@ -204,12 +224,38 @@ mod tests {
     fn a_rollback_passes_over_what_failed_and_names_it() {
         let kept = [revision(b"a", 1), revision(b"b", 2), revision(b"c", 3), revision(b"candidate", 4)];
         let chosen = choose(&plugin(b"c", Some(b"b"), &[], ""), &kept).unwrap();
-        assert_eq!(chosen, Target { digest: digest(b"b"), skipped: Vec::new() });
+        assert_eq!(chosen, Target { digest: digest(b"b"), skipped: Vec::new(), withdrawn: None });
         let chosen = choose(&plugin(b"c", Some(b"b"), &[b"b", b"c"], ""), &kept).unwrap();
         let skipped = (format!("{} (version 0.2.0)", digest(b"b")), "it failed (Trap)".to_owned());
-        assert_eq!(chosen, Target { digest: digest(b"a"), skipped: vec![skipped] });
+        assert_eq!(chosen, Target { digest: digest(b"a"), skipped: vec![skipped], withdrawn: None });
         let none = choose(&plugin(b"b", Some(b"a"), &[b"a"], ""), &kept).unwrap_err().to_string();
         assert!(none.contains("no earlier revision of p is left") && none.contains("it failed (Trap): name one with --to"), "{none}");
+    }
+
+    #[test]
+    fn a_version_that_waits_is_withdrawn_for_the_active_one() {
+        let kept = [revision(b"a", 1), revision(b"b", 2), revision(b"broken", 3)];
+        let mut waits = plugin(b"b", Some(b"a"), &[], "");
+        let candidate = |bytes: &[u8]| serde_json::from_value(json!({"digest": digest(bytes)})).unwrap();
+        waits.status.as_mut().unwrap().candidate = candidate(b"broken");
+        let chosen = choose(&waits, &kept).unwrap();
+        assert_eq!(chosen, Target { digest: digest(b"b"), skipped: Vec::new(), withdrawn: Some(digest(b"broken")) });
+        // A later rollback doesn't choose it either.
+        assert_eq!(rolled_back(&waits, &chosen.digest), digest(b"broken"));
+        assert_eq!(rolled_back(&waits, &digest(b"a")), format!("{},{}", digest(b"b"), digest(b"broken")));
+
+        // A rollback that waits for its approval stays the target.
+        let mut pinned = waits.clone();
+        pinned.spec.digest = Some(digest(b"a"));
+        pinned.status.as_mut().unwrap().candidate = candidate(b"a");
+        assert_eq!(choose(&pinned, &kept).unwrap().digest, digest(b"a"));
+        // The active one fails, too.
+        let mut failing = plugin(b"b", Some(b"a"), &[b"b"], "");
+        failing.status.as_mut().unwrap().candidate = candidate(b"broken");
+        assert_eq!(choose(&failing, &kept).unwrap().digest, digest(b"a"));
+        // The same bytes with another configuration.
+        waits.status.as_mut().unwrap().candidate = candidate(b"b");
+        assert_eq!(choose(&waits, &kept).unwrap().digest, digest(b"a"));
     }
 
     #[test]
