@@ -116,8 +116,8 @@ pub fn read_offline(source: &'static dyn Source, wanted: &PluginSource, view: So
 pub enum SourceError {
     /// The host doesn't read from the namespace.
     #[error(
-        "ConfigMaps of the namespace {namespace} aren't read: the host reads plugins from {allowed}; put the ConfigMap there, or allow \
-         the namespace in the host's configuration"
+        "ConfigMaps of the namespace {namespace} aren't read: the host reads plugins from {allowed}; put the ConfigMap there, or run \
+         the host with `--plugin-namespace {namespace}`"
     )]
     NamespaceNotAllowed {
         /// The requested namespace.

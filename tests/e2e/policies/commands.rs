@@ -82,6 +82,10 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
     let refused =
         run(&["push", &file("second.wasm", &second), "--name", "labels", "--config", r#"{"labell": 1}"#, "--cache", &cache]).refused();
     assert!(refused.contains("labell"), "{refused}");
+    let refused = run(&["push", &file("second.wasm", &second), "--name", "pod-templating", "--cache", &cache]).refused();
+    assert!(refused.contains("choose another --name"), "{refused}");
+    let maps = cluster.kubectl(&["get", "configmaps", "-n", "pointsman-system", "-o", "name"]).ok();
+    assert!(!maps.contains("configmap/pod-templating\n"), "{maps}");
     eventually("the plugin still decides", async || cluster.active("labels", &digest(&second)).await.active).await;
     // The manifest of a new project and a push set different fields.
     let project = folder.join("project").to_string_lossy().into_owned();
@@ -94,6 +98,16 @@ async fn a_plugin_is_pushed_shown_rolled_back_and_resumed_from_the_command_line(
         (&applied["spec"]["points"], &applied["spec"]["source"]["configMap"]["name"]),
         (&json!(["metadata-propagation"]), &json!("fresh"))
     );
+    // A strategy stays until a push specifies another, and a configuration doesn't.
+    let third_file = file("third.wasm", &third);
+    let push = |more: &[&str]| run(&[&["push", &third_file, "--name", "sticky", "--cache", &cache], more].concat()).ok();
+    push(&["--strategy", "Immediate", "--config", r#"{"label": "team"}"#]);
+    for _ in 0..2 {
+        let said = push(&[]);
+        assert!(said.contains("strategy  Immediate (from an earlier push)"), "{said}");
+    }
+    let applied: Value = serde_json::from_str(&cluster.kubectl(&["get", "policyplugin", "sticky", "-o", "json"]).ok()).unwrap();
+    assert_eq!((&applied["spec"]["strategy"], &applied["spec"]["config"]), (&json!({"type": "Immediate"}), &Value::Null));
     let refused = run(&["delete", "scheduling-scoring"]).refused();
     assert!(refused.contains("is built in"), "{refused}");
     let said = run(&["delete", "labels"]).ok();

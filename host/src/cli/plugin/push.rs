@@ -10,14 +10,14 @@ use crate::{
 };
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Args, ValueEnum};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::{api::core::v1::ConfigMap, apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, ObjectMeta, PartialObjectMeta, Patch, PatchParams},
 };
 use pointsman_core::point::{answered, name};
-use pointsman_crds::policy::plugin::{PluginInstances, PolicyPlugin, PolicyPoint};
-use pointsman_sandbox::limits::MAX_CONFIG_MAP_PARTS;
+use pointsman_crds::policy::plugin::{PluginInstances, PolicyPlugin, PolicyPoint, UpdateStrategyType};
+use pointsman_sandbox::{builtin, limits::MAX_CONFIG_MAP_PARTS, words::dns_label};
 use serde_json::{Map, Value, json};
 use std::{fs, process::ExitCode};
 
@@ -29,7 +29,7 @@ pub(super) struct PushArgs {
     #[command(flatten)]
     file: FileArgs,
     /// Name of the PolicyPlugin and of the first ConfigMap
-    #[arg(long)]
+    #[arg(long, value_parser = plugin_name)]
     name: String,
     #[command(flatten)]
     host: HostNamespaceArgs,
@@ -45,11 +45,11 @@ pub(super) struct PushArgs {
     /// Extend, or Replace: then plugins before it aren't called
     #[arg(long, value_enum, ignore_case = true)]
     mode: Option<Mode>,
-    /// Configuration: a JSON object, or a file with one in YAML or JSON
+    /// Configuration: a JSON object, or a file with one in YAML or JSON. Default: none, even if an earlier push had one
     #[arg(long, value_name = "FILE|JSON")]
     config: Option<String>,
-    /// How updates of the plugin become active: immediately, within limits or after an approval, or never (compared only). Default: as the
-    /// host is configured
+    /// How updates of the plugin become active: immediately, within limits or after an approval, or never (compared only). Default: the
+    /// strategy of an earlier push, otherwise as the host is configured
     #[arg(long, value_enum, ignore_case = true)]
     strategy: Option<Strategy>,
     /// Remove the pin that a rollback has set, so that this plugin can become active
@@ -95,7 +95,20 @@ impl PushArgs {
     }
 }
 
+/// Parses the name of a PolicyPlugin.
+fn plugin_name(text: &str) -> Result<String, String> {
+    if text.len() <= 253 && text.split('.').all(dns_label) {
+        Ok(text.to_owned())
+    } else {
+        Err("a PolicyPlugin's name has up to 253 lowercase letters, digits, hyphens and dots, and starts and ends with a letter or digit"
+            .to_owned())
+    }
+}
+
 pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
+    if builtin::find(&args.name).is_some() {
+        bail!("{0} is a built-in plugin: choose another --name; with --mode Replace, the plugin replaces {0}", args.name);
+    }
     let config = args.config.as_deref().map(configuration).transpose()?;
     let bench = PluginUnderTest::new(&args.file)?;
     let answered = answered(&bench.described.description);
@@ -111,7 +124,7 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     for map in &mut maps {
         map.metadata.namespace = Some(args.namespace().to_owned());
     }
-    let binding = binding(&args, config, &maps);
+    let mut binding = binding(&args, config, &maps);
     if args.output == Form::Yaml {
         for map in &maps {
             print(&format!("---\n{}", serde_saphyr::to_string(map)?));
@@ -133,7 +146,9 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
 
     let client = args.cluster.connect().await?;
     let plugins: Api<PolicyPlugin> = Api::all(client.clone());
-    let pinned = pinned(&plugins, &args.name, &digest).await?;
+    let before = plugins.get_opt(&args.name).await.with_context(|| format!("looking for the PolicyPlugin {}", args.name))?;
+    before.as_ref().map_or(Ok(()), refuse_other_source)?;
+    let pinned = before.as_ref().and_then(|plugin| plugin.spec.digest.clone()).filter(|pinned| *pinned != digest);
     if let Some(pinned) = pinned.as_ref().filter(|_| !args.unpin) {
         bail!(
             "the PolicyPlugin {0} is pinned to {pinned}, so that these bytes would not become active: push them with --unpin, or remove the pin with `pointsman plugin rollback {0} --resume`",
@@ -148,12 +163,15 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
         target.refuse_foreign(&map.name_any(), number).await?;
     }
     if let Some(strategy) = binding["spec"].get("strategy")
-        && plugins.get_metadata_opt(&args.name).await.with_context(|| format!("looking for the PolicyPlugin {}", args.name))?.is_some()
+        && before.is_some()
     {
         // First of all: otherwise the bytes might become active under the previous strategy.
         let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
         let patched = plugins.patch(&args.name, &params, &Patch::Merge(json!({"spec": {"strategy": strategy}}))).await;
         patched.with_context(|| format!("setting spec.strategy of the PolicyPlugin {}", args.name))?;
+    } else if let Some(strategy) = before.as_ref().and_then(pushed_strategy) {
+        // The apply below would remove it if an earlier apply has set it.
+        binding["spec"]["strategy"] = json!({"type": strategy});
     }
     for map in &maps {
         progress::set(format!("applying the ConfigMap {}/{}", args.namespace(), map.name_any()));
@@ -170,6 +188,9 @@ pub(super) async fn run(args: PushArgs) -> Result<ExitCode> {
     let applied = plugins.patch(&args.name, &PatchParams::apply(MANAGER), &Patch::Apply(&binding)).await;
     let applied = applied.with_context(|| format!("applying the PolicyPlugin {}", args.name))?;
     told(&format!("applied   PolicyPlugin {}, {digest}", args.name));
+    for line in unnamed_settings(&args, before.as_ref(), &applied) {
+        told(&line);
+    }
     for stale in target.remove_after(&args.name, maps.len()).await? {
         told(&format!("deleted   ConfigMap {}/{stale}, a part of the previous version", args.namespace()));
     }
@@ -217,10 +238,38 @@ fn size(map: &ConfigMap) -> usize {
     map.binary_data.iter().flatten().map(|(_, bytes)| bytes.0.len()).sum()
 }
 
-/// The digest of a pin that prevents these bytes from becoming active.
-async fn pinned(plugins: &Api<PolicyPlugin>, name: &str, digest: &str) -> Result<Option<String>> {
-    let there = plugins.get_opt(name).await.with_context(|| format!("looking for the PolicyPlugin {name}"))?;
-    Ok(there.and_then(|plugin| plugin.spec.digest).filter(|pinned| pinned != digest))
+/// Refuses a PolicyPlugin whose bytes don't come from ConfigMaps: it can't have a second source.
+fn refuse_other_source(plugin: &PolicyPlugin) -> Result<()> {
+    let source = &plugin.spec.source;
+    let others = [("builtin", source.builtin.is_some()), ("file", source.file.is_some())];
+    match others.into_iter().find(|(_, is_set)| *is_set) {
+        Some((field, _)) => bail!(
+            "the PolicyPlugin {} gets its plugin from spec.source.{field}, and a push adds spec.source.configMap: choose another --name",
+            plugin.name_any()
+        ),
+        None => Ok(()),
+    }
+}
+
+/// The strategy that an earlier push has set.
+fn pushed_strategy(plugin: &PolicyPlugin) -> Option<UpdateStrategyType> {
+    let is_pushed = |entry: &ManagedFieldsEntry| {
+        let field = entry.fields_v1.as_ref().and_then(|fields| fields.0.pointer("/f:spec/f:strategy/f:type"));
+        entry.manager.as_deref() == Some(MANAGER) && field.is_some()
+    };
+    let strategy = plugin.spec.strategy.as_ref()?;
+    plugin.metadata.managed_fields.iter().flatten().any(is_pushed).then_some(strategy.type_)
+}
+
+/// The effects of a push on settings that it doesn't name, one per line.
+fn unnamed_settings(args: &PushArgs, before: Option<&PolicyPlugin>, after: &PolicyPlugin) -> Vec<String> {
+    let is_configured = |plugin: &PolicyPlugin| plugin.spec.config.as_ref().is_some_and(|config| !config.0.is_empty());
+    let removed = before.is_some_and(is_configured) && !is_configured(after);
+    let strategy = after.spec.strategy.as_ref().filter(|_| args.strategy.is_none()).map(|strategy| {
+        let origin = if pushed_strategy(after).is_some() { "from an earlier push" } else { "from another field manager" };
+        format!("strategy  {:?} ({origin})", strategy.type_)
+    });
+    removed.then(|| "removed   config".to_owned()).into_iter().chain(strategy).collect()
 }
 
 /// The ConfigMaps of one namespace.
@@ -351,6 +400,54 @@ mod tests {
         assert_eq!(configuration("{a: 1}").unwrap(), json!({"a": 1}));
         assert!(configuration("{a").unwrap_err().to_string().starts_with("--config:1: "));
         assert!(format!("{:#}", configuration("/nowhere/a.yaml").unwrap_err()).contains("nor a readable file"));
+    }
+
+    #[test]
+    fn what_the_api_server_would_reject_is_refused_before_anything_is_written() {
+        for name in ["Bad_Name", "a..b", "a-", "a."] {
+            let refused = Only::try_parse_from(["push", "a.wasm", "--name", name]).unwrap_err().to_string();
+            assert!(refused.contains("lowercase letters"), "{name}: {refused}");
+        }
+        assert_eq!(plugin_name("team.labels-2").as_deref(), Ok("team.labels-2"));
+
+        let plugin = |source: Value| -> PolicyPlugin {
+            serde_json::from_value(json!({
+                "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin", "metadata": {"name": "a"}, "spec": {"source": source},
+            }))
+            .unwrap()
+        };
+        let refused = |source: Value| refuse_other_source(&plugin(source)).unwrap_err().to_string();
+        assert!(refused(json!({"file": {"path": "a.wasm"}})).contains("spec.source.file"));
+        assert!(refused(json!({"builtin": {"name": "pod-templating"}})).contains("spec.source.builtin"));
+        assert!(refuse_other_source(&plugin(json!({"configMap": {"name": "a"}}))).is_ok());
+    }
+
+    #[test]
+    fn settings_that_a_push_does_not_name_are_reported() {
+        let plugin = |spec: Value, manager: &str| -> PolicyPlugin {
+            let fields = json!({"f:spec": {"f:strategy": {"f:type": {}}}});
+            let mut plugin = json!({
+                "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicyPlugin",
+                "metadata": {"name": "a", "managedFields": [{"manager": manager, "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields}]},
+                "spec": {"source": {"configMap": {"name": "a"}}},
+            });
+            plugin["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            serde_json::from_value(plugin).unwrap()
+        };
+        let args = |more: &[&str]| Only::try_parse_from(["push", "a.wasm", "--name", "a"].iter().chain(more)).unwrap().args;
+        let immediate = || plugin(json!({"strategy": {"type": "Immediate"}}), MANAGER);
+        let configured = plugin(json!({"config": {"label": "team"}}), MANAGER);
+        assert_eq!(pushed_strategy(&immediate()), Some(UpdateStrategyType::Immediate));
+        assert_eq!(
+            unnamed_settings(&args(&[]), Some(&configured), &immediate()),
+            ["removed   config", "strategy  Immediate (from an earlier push)"]
+        );
+        let named = args(&["--strategy", "Immediate"]);
+        assert!(unnamed_settings(&named, Some(&immediate()), &immediate()).is_empty());
+        assert!(unnamed_settings(&args(&[]), Some(&configured), &configured).is_empty());
+        let edited = plugin(json!({"strategy": {"type": "Shadow"}}), "kubectl-edit");
+        assert_eq!(pushed_strategy(&edited), None);
+        assert_eq!(unnamed_settings(&args(&[]), None, &edited), ["strategy  Shadow (from another field manager)"]);
     }
 
     #[test]
