@@ -59,7 +59,8 @@ pub(super) async fn run(args: DeleteArgs) -> Result<ExitCode> {
             None => {}
         }
     }
-    if !args.dry_run {
+    let is_active = plugin.status.as_ref().is_some_and(|status| status.active.is_some());
+    if !args.dry_run && is_active {
         print("The plugin stays active until a policy set without it is active: see `pointsman policy history`.");
     }
     Ok(ExitCode::SUCCESS)
