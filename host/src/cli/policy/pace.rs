@@ -138,7 +138,11 @@ pub(super) async fn rollback(args: RollbackArgs) -> Result<ExitCode> {
 /// The plugins and rules that differ between the active set and the requested one, one per line.
 fn differences(active: Option<&PolicySet>, wanted: &PolicySet) -> Vec<String> {
     let parts = |set: &PolicySet| -> BTreeMap<String, (String, String)> {
-        let version = |version: Option<&String>, digest: &str| version.cloned().unwrap_or_else(|| digest.to_owned());
+        let short = |digest: &str| digest.get(..19).unwrap_or(digest).to_owned();
+        let version = |version: Option<&String>, digest: &str| match version {
+            Some(version) => format!("{version} ({})", short(digest)),
+            None => short(digest),
+        };
         let plugins = set.spec.plugins.iter().map(|plugin| {
             let shown = version(plugin.version.as_ref(), &plugin.digest);
             (format!("plugin {}", plugin.name), (serde_json::to_string(plugin).unwrap_or_default(), shown))
@@ -170,4 +174,31 @@ async fn annotate(api: &Api<PolicySet>, set: &PolicySet, annotation: &str, value
     let patch = json!({"metadata": {"annotations": {annotation: value}}});
     let name = set.name_any();
     api.patch(&name, &params, &Patch::Merge(&patch)).await.map(|_| ()).with_context(|| format!("annotating {name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_bytes_of_the_same_version_differ_by_their_digests() {
+        let set = |digest: &str, order: i32| -> PolicySet {
+            serde_json::from_value(json!({
+                "apiVersion": "policy.pointsman.dev/v1alpha1", "kind": "PolicySet", "metadata": {"name": "s"},
+                "spec": {
+                    "digest": "sha256:set", "host": {"version": "0.1.0", "builtins": "sha256:b"},
+                    "plugins": [{
+                        "name": "a", "digest": digest, "version": "0.1.0", "points": ["pod-templating"], "mode": "Extend", "order": order,
+                        "weight": 1, "failurePolicy": "Fail",
+                    }],
+                },
+            }))
+            .unwrap()
+        };
+        let active = set("sha256:4585", 1);
+        let changed = |wanted: &PolicySet| differences(Some(&active), wanted);
+        assert_eq!(changed(&set("sha256:6307", 1)), ["  plugin a: 0.1.0 (sha256:4585) -> 0.1.0 (sha256:6307)"]);
+        assert_eq!(changed(&set("sha256:4585", 2)), ["  plugin a: 0.1.0 (sha256:4585), bound or configured differently"]);
+        assert!(changed(&active).is_empty());
+    }
 }
