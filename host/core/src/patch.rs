@@ -17,7 +17,7 @@ pub(super) enum PatchError {
     #[error("is deeper than {MAX_DEPTH} levels")]
     TooDeep,
     /// A part of the path doesn't exist.
-    #[error("passes through {0:?}, which doesn't exist")]
+    #[error("can't be reached, because {0:?} doesn't exist in the template: add it first")]
     NoWay(String),
     /// The target doesn't exist.
     #[error("doesn't exist")]
@@ -174,7 +174,7 @@ mod tests {
         let cases = [
             (Add, "", Some(json!({})), "is not a JSON Pointer"),
             (Add, "spec/x", Some(json!({})), "is not a JSON Pointer"),
-            (Add, "/spec/volumes/-", Some(json!({})), "passes through \"volumes\""),
+            (Add, "/spec/volumes/-", Some(json!({})), "can't be reached, because \"volumes\" doesn't exist in the template: add it first"),
             (Add, "/spec/containers/3", Some(json!({})), "not an index of a list of 2"),
             (Add, "/spec/containers/01", Some(json!({})), "not an index of a list of 2"),
             (Add, "/spec/containers/+1", Some(json!({})), "not an index of a list of 2"),
@@ -207,7 +207,7 @@ mod tests {
             ("/spec/containers", json!({}), "is a list, which an object can't extend"),
             ("/spec/containers/0", json!([1]), "is an object, which a list can't extend"),
             ("/spec/x~1y", json!([1]), "is a single value, which a list can't extend"),
-            ("/spec/missing", json!([1]), "passes through \"missing\", which doesn't exist"),
+            ("/spec/missing", json!([1]), "can't be reached, because \"missing\" doesn't exist in the template"),
             ("spec", json!([1]), "is not a JSON Pointer"),
         ] {
             let said = extended(path, value).unwrap_err();
