@@ -250,6 +250,10 @@ fn mistaken_rules() -> Vec<(Value, &'static str)> {
             "spec.match.kinds: stage Input doesn't cover Deployment",
         ),
         (
+            with("match", json!({"kinds": [{"group": "ome.io", "kind": "InferenceServce"}]})),
+            "spec.match.kinds: unknown kind InferenceServce of the group \"ome.io\"; did you mean InferenceService?",
+        ),
+        (
             with("match", json!({"objectSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}})),
             "spec.match.objectSelector: In of the label a needs values",
         ),

@@ -465,14 +465,13 @@ const SEEN: [&str; 4] = ["name", "namespace", "labels", "annotations"];
 fn unjudged_kind(spec: &ValidationRuleSpec, shapes: &[KindFields]) -> Option<Flaw> {
     let kinds = spec.selection.as_ref().filter(|_| spec.stage == RuleStage::Input).map_or(&[][..], |selection| &selection.objects.kinds);
     let stranger = kinds.iter().find(|kind| !shapes.iter().any(|shape| matches_shape(std::slice::from_ref(kind), shape)))?;
-    let of_group = shapes.iter().filter(|shape| shape.group == stranger.group).map(|shape| shape.name.as_str());
-    let known = of_group.collect::<Vec<_>>().join(", ");
-    let known = if known.is_empty() {
-        "planned objects, such as Deployments, belong to stage Output".to_owned()
+    let KindReference { group, kind } = stranger;
+    let known: BTreeSet<&str> = shapes.iter().filter(|shape| shape.group == *group).map(|shape| shape.name.as_str()).collect();
+    let message = if known.is_empty() {
+        format!("stage Input doesn't cover {kind} of the group {group:?}; planned objects, such as Deployments, belong to stage Output")
     } else {
-        format!("there are {known}")
+        format!("unknown kind {kind} of the group {group:?}{}", fields::hint(kind, &known))
     };
-    let message = format!("stage Input doesn't cover {} of the group {:?}; {known}", stranger.kind, stranger.group);
     Some(Flaw::new("spec.match.kinds", message))
 }
 
