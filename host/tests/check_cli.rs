@@ -59,7 +59,7 @@ fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
         "a.yaml:7: InferenceService Bad: spec.engine.minReplicas: Invalid value: \"string\": spec.engine.minReplicas in body must be of type integer: \"string\"\n",
         "a.yaml:8: InferenceService Bad: spec.engine.maxReplica: an InferenceService has no such field; did you mean maxReplicas?\n",
         "InferenceService chat: spec.engine: Invalid value: minReplicas must not be greater than maxReplicas",
-        "b.yaml:1: this is no Kubernetes object: it has no apiVersion\n",
+        "b.yaml:1: this is not a Kubernetes object: apiVersion is missing: set it, or remove the document\n",
         "BenchmarkJob job: spec.endpoint: Required value\n",
     ] {
         assert!(printed.contains(says), "{says}: {printed}");

@@ -23,7 +23,7 @@ fn a_folder_a_file_and_standard_input_say_the_same() {
     fs::write(folder.join("notes.txt"), "not: [yaml").unwrap();
     fs::write(folder.join("values.yaml"), "replicas: 3\n").unwrap();
     let (of_folder, said) = ended(0, &folder, &["render", "-f", "."], "");
-    assert!(said.contains("1 that are no Kubernetes objects"), "{said}");
+    assert!(said.contains("1 that are not Kubernetes objects"), "{said}");
     assert!(of_folder.contains("name: chat-engine") && of_folder.contains("namespace: default") && !of_folder.contains("ownerReferences"));
     let (of_files, said) = ended(0, &folder, &["render", "-f", "below/chat.yml", "-f", "context.yaml", "-f", "./context.yaml"], "");
     assert_eq!((of_files.as_str(), said.as_str()), (of_folder.as_str(), ""));
@@ -67,8 +67,8 @@ fn what_is_wrong_is_told_with_file_and_line() {
     let folder = folder("render-cli/wrong");
     let cases = [
         ("name: [", "a.yaml:1: "),
-        ("# x\njust text\n", "a.yaml:2: this is no Kubernetes object"),
-        ("---\nkind: InferenceService\n", "a.yaml:2: this is no Kubernetes object: it has no apiVersion"),
+        ("# x\njust text\n", "a.yaml:2: this is not a Kubernetes object"),
+        ("---\nkind: InferenceService\n", "a.yaml:2: this is not a Kubernetes object: apiVersion is missing: set it"),
         ("apiVersion: ome.io/v1beta1\nkind: InferenceService\nspec: {}\n", "a.yaml:1: the InferenceService has no metadata.name"),
         (&format!("{CHAT}---\n{CHAT}"), "a.yaml:7: the InferenceService default/chat already exists, at a.yaml:1"),
         (&format!("{CHAT}  engine:\n    minReplicas: [1]\n"), "a.yaml:7: spec.engine.minReplicas: invalid type: sequence"),

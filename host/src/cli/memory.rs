@@ -64,7 +64,7 @@ impl Machines {
                 kind => bail!(
                     "{place}: --nodes takes Nodes, Pods, Namespaces and the ConfigMaps of model agents, and this is {}: write them with \
                      `kubectl get nodes,pods -A -o yaml`",
-                    kind.unwrap_or("no Kubernetes object")
+                    kind.unwrap_or("not a Kubernetes object")
                 ),
             }
         }

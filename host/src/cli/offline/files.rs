@@ -151,7 +151,7 @@ fn parse(file: &Arc<File>, documents: &mut Vec<Document>) -> Result<()> {
         match value {
             ParsedDocument::Nothing => {}
             ParsedDocument::Other if file.named => {
-                bail!("{place}: this is no Kubernetes object: an object has apiVersion, kind and metadata")
+                bail!("{place}: this is not a Kubernetes object: set apiVersion, kind and metadata, or remove the document")
             }
             ParsedDocument::Other => documents.push(Document { place, object: Map::new() }),
             ParsedDocument::Object(object) => documents.push(Document { place, object }),

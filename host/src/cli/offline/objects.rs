@@ -99,9 +99,10 @@ impl OfflineObjects {
         if api_version.is_empty() || kind.is_empty() {
             if place.file.named {
                 let lacks = if kind.is_empty() { "kind" } else { "apiVersion" };
-                return Err(InvalidObject::new(&place, format!("this is no Kubernetes object: it has no {lacks}")));
+                let message = format!("this is not a Kubernetes object: {lacks} is missing: set it, or remove the document");
+                return Err(InvalidObject::new(&place, message));
             }
-            *self.skipped.entry("that are no Kubernetes objects".to_owned()).or_default() += 1;
+            *self.skipped.entry("that are not Kubernetes objects".to_owned()).or_default() += 1;
             return Ok(());
         }
         let resource = Resource::find(&api_version, &kind);
