@@ -176,7 +176,7 @@ fn quarantined<'a>(known: &PluginState<'a>) -> (&'static str, &'a str, String) {
             "InNamespaces",
             format!("The plugin failed too often in {} and is quarantined there. Its failurePolicy applies.", known.namespaces.join(", ")),
         ),
-        None => ("False", "Well", "The plugin is within its error budget.".to_owned()),
+        None => ("False", "WithinErrorBudget", "The plugin is within its error budget.".to_owned()),
     }
 }
 
@@ -250,7 +250,7 @@ mod tests {
             ("Ready", "Unknown", "Waiting"),
             ("Loaded", "Unknown", "Waiting"),
             ("Active", "Unknown", "Waiting"),
-            ("Quarantined", "False", "Well"),
+            ("Quarantined", "False", "WithinErrorBudget"),
         ];
         assert_eq!(conditions(&first), expected);
     }
