@@ -343,5 +343,6 @@ fn no_more_than_ten_gpus_a_namespace() {
         scene.says(&key)
     });
     let fine = "Valid The service satisfies all rules.";
-    assert_eq!(said, [fine, fine, fine, "RuleBroken No object is created: gpus: older services have 10 of 10 GPUs, and it wants 1."]);
+    let broken = "RuleBroken No object is created: gpus: older services have 10 of 10 GPUs, and this one requests 1.";
+    assert_eq!(said, [fine, fine, fine, broken]);
 }
