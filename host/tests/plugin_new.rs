@@ -187,7 +187,7 @@ fn a_new_python_plugin_builds_passes_its_cases_and_reports_exceptions() {
         let project = builds_as_its_readme_says("python", point);
         config_maps_are_as_told(project.path());
         if point == "metadata-propagation" {
-            let bug = (r#""""All labels and annotations that the target gets.""""#, "        [][7]");
+            let bug = (r#""""Returns all labels and annotations that the target gets.""""#, "        [][7]");
             reports_exceptions(project.path(), "policy.py", bug, "IndexError: list index out of range");
         }
     }
