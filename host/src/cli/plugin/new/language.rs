@@ -123,6 +123,14 @@ impl Language {
         }
     }
 
+    /// How to open the reference of the project's SDK, if it has one.
+    pub(super) fn reference(self) -> Option<&'static str> {
+        match self {
+            Self::Rust => Some("`cargo doc --open --package pointsman-plugin` opens the reference of the SDK."),
+            Self::Go | Self::JavaScript | Self::Python => None,
+        }
+    }
+
     /// A note on the size of plugins that need several ConfigMaps. `cargo xtask test` compares the numbers with the built plugins.
     pub(super) fn size(self) -> Option<&'static str> {
         match self {

@@ -92,7 +92,7 @@ impl Project<'_> {
         let Words { world, interface, class, config } = Words::new(*point);
         // TOML strings allow the same escapes as Rust for all characters of a path.
         let sdk_path = format!("{:?}", sdk.as_deref().unwrap_or("pointsman-sdk/plugins/sdk"));
-        let needs = [Some(language.needs(sdk.as_deref())), language.size().map(str::to_owned)];
+        let needs = [Some(language.needs(sdk.as_deref())), language.reference().map(str::to_owned), language.size().map(str::to_owned)];
         let values = [
             ("name", *name),
             ("point", self::name(*point)),
@@ -115,10 +115,13 @@ impl Project<'_> {
         let (dir, plugin) = (dir.display(), language.plugin(name));
         let mut lines = vec![format!("wrote   {dir}: the policy is in {}, and all commands are in README.md", language.source())];
         lines.push(format!("needs   {}", language.needs(sdk.as_deref())));
+        lines.extend(language.reference().map(|reference| format!("docs    {reference}")));
         lines.extend(language.size().map(|size| format!("size    {size}")));
         lines.push(format!("build   cd {dir} && {}", language.build(name, *point).join(" && ")));
         lines.push(format!("test    pointsman plugin test {plugin} cases.yaml"));
         lines.push(format!("push    pointsman plugin push {plugin} --name {name}"));
+        lines.push("approve pointsman policy approve SET, if the push waits for an approval and names the PolicySet SET".to_owned());
+        lines.push(format!("status  pointsman plugin status {name}"));
         lines.join("\n")
     }
 }
@@ -158,6 +161,20 @@ mod tests {
                     assert!(file != "README.md" || (10..=18).contains(&text.lines().count()), "{text}");
                     assert!(file == ".gitignore" || text.ends_with('\n'), "{file}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn the_readme_and_the_next_steps_end_with_an_active_plugin() {
+        for language in LANGUAGES {
+            let new = project(language, PolicyPoint::PodTemplating);
+            let (_, readme) = new.files().into_iter().find(|(file, _)| file == "README.md").unwrap();
+            for text in [readme, new.next_steps(Path::new("my-policy"))] {
+                for command in ["pointsman policy approve SET", "pointsman plugin status my-policy"] {
+                    assert!(text.contains(command), "{command}: {text}");
+                }
+                assert_eq!(text.contains("cargo doc --open --package pointsman-plugin"), language == Language::Rust, "{text}");
             }
         }
     }
