@@ -25,7 +25,8 @@ async fn a_service_waits_for_a_model_that_is_missing_or_on_its_way() {
     let said = space.says("chat", "ModelReady", "False", "ModelNotReady").await;
     let (namespace, label) = (&space.0.name, format!("models.ome.io/{}.basemodel.model=Ready", space.0.name));
     let remedy = format!("`kubectl patch basemodel model --namespace {namespace} --subresource status --type merge");
-    for words in ["has no state on any node yet. The model agents report it", &format!("`kubectl label node NODE {label}`"), &remedy] {
+    let files = format!("the model's files in /mnt/models/model: `kubectl label node NODE {label}`");
+    for words in ["has no state on any node yet. The model agents report it", &files, &remedy] {
         assert!(said.contains(words), "{words}: {said}");
     }
     space.patch_status(&BASE_MODEL, "model", json!({"state": "In_Transit"})).await;

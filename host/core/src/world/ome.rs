@@ -51,6 +51,16 @@ pub struct ModelView {
     pub live: LiveModel,
 }
 
+/// The folder of the models that specify no path, unless the built-in policy at pod-templating is configured with another `modelRoot`.
+const MODEL_ROOT: &str = "/mnt/models";
+
+impl ModelView {
+    /// The path of its files on a node and in pods.
+    pub fn files_path(&self) -> String {
+        self.path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| format!("{MODEL_ROOT}/{}", self.model.name))
+    }
+}
+
 /// A runtime.
 #[derive(Clone, Debug)]
 pub struct RuntimeView {

@@ -163,8 +163,9 @@ fn unreported(model: &ModelView) -> String {
     }
     format!(
         "The {kind} {name} has no state on any node yet. The model agents report it, and the controller writes it if the flag \
-         --model-agent-namespace is set. If no agent runs, label each node that has the model's files: `kubectl label node NODE {}=Ready`. \
-         Then set the state: {set_state}.",
+         --model-agent-namespace is set. If no agent runs, label each node that has the model's files in {}: `kubectl label node NODE \
+         {}=Ready`. Then set the state: {set_state}.",
+        model.files_path(),
         node_label(namespace, name)
     )
 }

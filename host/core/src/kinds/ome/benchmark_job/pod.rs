@@ -4,7 +4,7 @@ use super::{
     ACCEPTED, PlanBuilder, PlanError,
     arguments::{API_KEY, Arguments},
     endpoint::Endpoint,
-    served::{Tokenizer, model_path},
+    served::Tokenizer,
     spec::Accepted,
     storage::{self, DATASET_CONFIG, Dataset, Storage},
 };
@@ -218,7 +218,7 @@ fn layers(accepted: &Accepted, dataset: &Dataset, model: Option<&ModelView>, sto
     if let Some(view) = model {
         let ModelView { model, storage_uri, .. } = view;
         let content = json!({
-            "kind": model.kind, "namespace": model.namespace, "name": model.name, "path": model_path(view), "storageUri": storage_uri,
+            "kind": model.kind, "namespace": model.namespace, "name": model.name, "path": view.files_path(), "storageUri": storage_uri,
             "nodeLabel": node_label(&model.namespace, &model.name),
         });
         add("model", &content);

@@ -48,9 +48,6 @@ impl fmt::Display for Tokenizer {
     }
 }
 
-/// The root directory for models that specify no path.
-const MODEL_ROOT: &str = "/mnt/models";
-
 /// The flags of engines for the name of the model, and for its files.
 const NAME_FLAG: &str = "--served-model-name";
 const MODEL_FLAGS: [&str; 2] = ["--model", "--model-path"];
@@ -82,7 +79,7 @@ impl PlanBuilder<'_> {
         let uri = uri.or_else(|| spec["predictor"]["storageUri"].as_str().map(str::to_owned));
         // The pods download a merged model themselves, so the base model needn't be on a node.
         let is_elsewhere = uri.is_some() || self.names_merged_weight(spec);
-        let path = model.as_ref().map(|(_, view)| model_path(view));
+        let path = model.as_ref().map(|(_, view)| view.files_path());
         let model_name = match line.flag(&[NAME_FLAG]) {
             Some(name) => filled(name, path.as_deref(), &key.name),
             // Without this flag, engines use the value of the flag for the files as the name.
@@ -176,11 +173,6 @@ fn repository(uri: &str) -> Option<String> {
     let repository = uri.strip_prefix("hf://")?;
     let name = repository.split_once('@').map_or(repository, |(name, _)| name).trim_end_matches('/');
     is_repository(name).then(|| name.to_owned())
-}
-
-/// The path of a model's files in pods.
-pub(super) fn model_path(view: &ModelView) -> String {
-    view.path.clone().filter(|path| !path.is_empty()).unwrap_or_else(|| format!("{MODEL_ROOT}/{}", view.model.name))
 }
 
 /// The image and arguments of an engine.
