@@ -45,7 +45,8 @@ request! {
 enumeration! {
     /// An action on the template: `add`, `remove` and `replace` as in RFC 6902, and `extend`.
     pub enum Action {
-        /// Adds the value at the path. In an object, it replaces an existing field.
+        /// Adds the value at the path. In an object, it replaces an existing field. In a list, it inserts the value before the index, and
+        /// `-` appends it. The object or list must exist.
         Add = "add",
         /// Removes the existing value. It must exist.
         Remove = "remove",
@@ -86,7 +87,7 @@ pub struct Answer {
 }
 
 impl Request {
-    /// Parses the current template.
+    /// Parses the current template (`metadata` and `spec`). `T` needs only the fields that the policy reads; `serde_json::Value` has all.
     pub fn template<T: DeserializeOwned>(&self) -> Result<T, Failure> {
         read(&self.template, "the template")
     }
@@ -96,7 +97,7 @@ impl Request {
         self.facts.iter().find(|fact| fact.name == name).map(|fact| read(&fact.value, name)).transpose()
     }
 
-    /// Parses the layer with this name, if there is one.
+    /// Parses the layer with this name, such as `runtime` or `user`, if there is one.
     pub fn layer<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, Failure> {
         self.layers.iter().find(|layer| layer.name == name).map(Layer::content).transpose()
     }
@@ -110,7 +111,9 @@ impl Layer {
 }
 
 impl Operation {
-    /// Adds the value at the path. In an object, it replaces an existing field.
+    /// Adds the value at the path. In an object, it replaces an existing field. In a list, it inserts the value before the index, and `-`
+    /// appends it: `/spec/containers/0/env/-`. The object or list must exist: if the container has no `env`, add a list at
+    /// `/spec/containers/0/env` instead.
     pub fn add(path: impl Into<String>, value: &impl Serialize, layer: impl Into<String>) -> Result<Self, Failure> {
         Ok(Self { action: Action::Add, path: path.into(), value: Some(write(value)?), layer: layer.into() })
     }

@@ -78,7 +78,7 @@ macro_rules! export {
         $crate::export! { @ $config $name $version $items $points }
     };
     (@ $config:tt $name:tt $version:tt $items:tt []) => {
-        ::std::compile_error!("name the function of one policy point at least, such as `runtime_selection: judge`");
+        ::std::compile_error!("specify the function of at least one policy point, such as `runtime_selection: judge`");
     };
     (@ [$config:ty] [$name:expr] [$version:expr] [$($items:tt)*] [$($points:ident)*]) => {
         const _: () = {

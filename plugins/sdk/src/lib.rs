@@ -23,6 +23,10 @@
 //! pointsman_plugin::export! { config: Config, metadata_propagation: propagate }
 //! ```
 //!
+//! The functions of a policy get a `Request` and return an answer; their modules are [`runtime_selection`], [`pod_templating`],
+//! [`metadata_propagation`] and [`scheduling_scoring`]. Policies at pod-templating read the current template with
+//! [`pod_templating::Request::template`], and return the changes as [`pod_templating::Operation`]s.
+//!
 //! A crate with this code and `crate-type = ["cdylib", "rlib"]` is a plugin if it is built for `wasm32-unknown-unknown`. For every other
 //! target, it is an ordinary library with the same types, so `cargo test` can test its function. If the plugin panics, the host reports the
 //! panic's message in its error.
