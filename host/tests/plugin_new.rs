@@ -115,17 +115,34 @@ fn a_new_rust_project_can_take_the_sdk_of_a_checkout() {
 }
 
 /// Follows its README except for the dependencies' versions and the profile, which are those of existing builds.
+fn builds_and_passes(project: &Path) {
+    fs::copy(workspace().join("Cargo.lock"), project.join("Cargo.lock")).unwrap();
+    let mut cargo = Command::new(env!("CARGO"));
+    forget_our_package(&mut cargo);
+    cargo.args(build_arguments(WASM)).args(["--quiet", "--config", "profile.plugin.inherits='release'", "--target-dir"]);
+    succeeds(cargo.arg(target_dir()).current_dir(project));
+    passes(project, &plugin_file("my-policy", WASM));
+}
+
+/// The content of a file that docs/first-policy.md creates.
+fn file_of_the_first_policy(path: &str) -> String {
+    let page = include_str!("../../docs/first-policy.md");
+    let (_, content) = page.split_once(&format!("cat > team-env/{path} <<'EOF'\n")).unwrap();
+    content.split_once("EOF\n").unwrap().0.to_owned()
+}
+
 #[test]
 fn a_new_rust_plugin_builds_outside_of_the_checkout_and_passes_its_cases() {
     for point in if is_full() { &POINTS[..] } else { &POINTS[2..3] } {
         let (project, _) = project("rust", point);
-        fs::copy(workspace().join("Cargo.lock"), project.path().join("Cargo.lock")).unwrap();
-        let mut cargo = Command::new(env!("CARGO"));
-        forget_our_package(&mut cargo);
-        cargo.args(build_arguments(WASM)).args(["--quiet", "--config", "profile.plugin.inherits='release'", "--target-dir"]);
-        succeeds(cargo.arg(target_dir()).current_dir(project.path()));
-        passes(project.path(), &plugin_file("my-policy", WASM));
+        builds_and_passes(project.path());
     }
+    // In the same test, because the plugins have the same name.
+    let (first_policy, _) = project("rust", "pod-templating");
+    for path in ["src/lib.rs", "cases.yaml"] {
+        fs::write(first_policy.path().join(path), file_of_the_first_policy(path)).unwrap();
+    }
+    builds_and_passes(first_policy.path());
     if is_full() {
         builds_as_its_readme_says("rust", POINTS[0]);
     }
