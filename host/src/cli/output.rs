@@ -56,7 +56,7 @@ fn print_raw(text: &str) {
 }
 
 /// The width at which lines of tables are truncated: that of COLUMNS, otherwise that of a terminal. None: a pipe gets whole lines.
-pub(crate) fn width() -> Option<usize> {
+pub(crate) fn line_width() -> Option<usize> {
     let columns = env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     columns.filter(|columns| *columns >= MIN_WIDTH).or_else(|| io::stdout().is_terminal().then_some(TERMINAL_WIDTH))
 }
