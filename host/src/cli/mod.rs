@@ -5,6 +5,7 @@ mod cache;
 mod certificate;
 mod check;
 mod check_config;
+mod cluster;
 mod compile;
 mod completions;
 mod controller;
@@ -40,15 +41,11 @@ mod traces;
 mod upstream_flags;
 mod yaml;
 
+pub(crate) use cluster::ClusterArgs;
 pub use output::error;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use http::{HeaderValue, header::USER_AGENT};
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_sandbox::{compile::SUBCOMMAND, schema};
 use std::{
@@ -197,59 +194,10 @@ fn process_name() -> String {
     format!("{machine}-{}", std::process::id())
 }
 
-/// Our user agent in the API server's audit log and metrics.
-const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
-
 /// Namespace of the host
 #[derive(Args, Clone, Debug)]
 pub(crate) struct HostNamespaceArgs {
     /// Namespace of the Pointsman host: its Lease, its record, and the ConfigMaps of plugins and rules
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     pub(crate) host_namespace: String,
-}
-
-/// Cluster to use, as with kubectl
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct ClusterArgs {
-    /// Kubeconfig file; default: KUBECONFIG, ~/.kube/config, or the pod's own ServiceAccount
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig; default: the current one
-    #[arg(long, value_name = "NAME")]
-    context: Option<String>,
-}
-
-impl ClusterArgs {
-    /// Connects to a cluster, which must respond.
-    pub(crate) async fn connect(&self) -> Result<Client> {
-        progress::set("connecting to the API server");
-        let config = self.config().await?;
-        let server = config.cluster_url.to_string();
-        let client = Client::try_from(config).context("setting up the connection to the cluster")?;
-        client.apiserver_version().await.with_context(|| format!("the cluster at {server} doesn't answer"))?;
-        Ok(client)
-    }
-
-    /// Creates a client for a cluster that may be unreachable for now.
-    pub(crate) async fn client(&self) -> Result<Client> {
-        Client::try_from(self.config().await?).context("setting up the connection to the cluster")
-    }
-
-    async fn config(&self) -> Result<Config> {
-        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
-        let mut config = match &self.kubeconfig {
-            Some(file) => {
-                let kubeconfig = Kubeconfig::read_from(file).with_context(|| format!("reading the kubeconfig {}", file.display()))?;
-                Config::from_custom_kubeconfig(kubeconfig, &options)
-                    .await
-                    .with_context(|| format!("in the kubeconfig {}", file.display()))?
-            }
-            None if self.context.is_some() => Config::from_kubeconfig(&options).await.context("in the kubeconfig")?,
-            None => Config::infer()
-                .await
-                .context("no cluster is configured: specify one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount")?,
-        };
-        config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
-        Ok(config)
-    }
 }
