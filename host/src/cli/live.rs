@@ -74,6 +74,11 @@ impl Source {
         Ok(Self { available: ALL.iter().copied().filter(serves).collect(), client })
     }
 
+    /// The requested namespace; otherwise, the one of the kubeconfig's context.
+    pub(super) fn namespace<'a>(&'a self, requested: Option<&'a str>) -> &'a str {
+        requested.unwrap_or_else(|| self.client.default_namespace())
+    }
+
     /// Fails if a kind isn't served.
     pub(super) fn demand(&self, resource: &'static Resource) -> Result<()> {
         if !self.available.contains(resource) {
@@ -244,7 +249,7 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
     let ViewArgs { offline, cache, cluster, .. } = view;
     let (resource, name) = parse_subject(subject)?;
     let source = Source::connect(cluster).await?;
-    let key = ObjectKey { resource, namespace: offline.namespace.clone(), name: name.to_owned() };
+    let key = ObjectKey { resource, namespace: source.namespace(offline.namespace.as_deref()).to_owned(), name: name.to_owned() };
     let (policies, notes) = source.policies(&offline.host.host_namespace, cache).await?;
     let mut world = World::default();
     source.crowd(&mut world, policies.active().rules(), &key.namespace).await?;

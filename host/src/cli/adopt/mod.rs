@@ -39,9 +39,9 @@ pub(super) struct AdoptArgs {
     /// Adopt all services of the namespace
     #[arg(long)]
     all: bool,
-    /// Namespace of the services
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default", conflicts_with = "all_namespaces")]
-    namespace: String,
+    /// Namespace of the services; default: the one of the kubeconfig's context
+    #[arg(short, long, value_name = "NAMESPACE", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
     /// With --all: adopt the services of all namespaces
     #[arg(short = 'A', long, requires = "all")]
     all_namespaces: bool,

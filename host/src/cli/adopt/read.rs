@@ -36,8 +36,9 @@ pub(super) struct AdoptableServices {
 
 pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<AdoptableServices> {
     let mut services: Vec<Service> = Vec::new();
+    let namespace = source.namespace(args.namespace.as_deref());
     if args.subjects.is_empty() {
-        let namespace = if args.all_namespaces { "" } else { &args.namespace };
+        let namespace = if args.all_namespaces { "" } else { namespace };
         for resource in SUBJECT_KINDS.iter().map(|kind| kind.resource).filter(|resource| source.available.contains(resource)) {
             for object in source.list(resource, namespace, "").await? {
                 services.push(Service { key: key(resource, &object), object, children: Vec::new() });
@@ -46,7 +47,7 @@ pub(super) async fn find(source: &Source, args: &AdoptArgs) -> Result<AdoptableS
     }
     for subject in &args.subjects {
         let (resource, name) = parse_subject(subject)?;
-        let key = ObjectKey { resource, namespace: args.namespace.clone(), name: name.to_owned() };
+        let key = ObjectKey { resource, namespace: namespace.to_owned(), name: name.to_owned() };
         let object = source.subject(&key).await?;
         services.push(Service { key, object, children: Vec::new() });
     }

@@ -135,11 +135,11 @@ impl CheckRun {
             }
             let kind = ours.get(&(api_version.clone(), kind.clone()));
             let generated = objects::generated(&document.object, number);
-            let object = kind.map(|kind| Object::from_document(&document, api_version, kind, &args.namespace, generated.as_deref()));
+            let object = kind.map(|kind| Object::from_document(&document, api_version, kind, args.files_namespace(), generated.as_deref()));
             if let Some(name) = generated {
                 objects::name(&mut document.object, name);
             }
-            let refusal = survey.gathered.take(document, &args.namespace, ours).err();
+            let refusal = survey.gathered.take(document, args.files_namespace(), ours).err();
             let Some(mut object) = object else {
                 survey.report.others += 1;
                 survey.report.findings.extend(refusal.map(of_other));

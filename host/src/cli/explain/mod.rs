@@ -21,7 +21,7 @@ use pointsman_core::{
 use std::process::ExitCode;
 
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, mut_arg("namespace", |arg| arg.help(NAMESPACE)))]
 pub(super) struct ExplainArgs {
     #[command(subcommand)]
     other: Option<Other>,
@@ -64,6 +64,10 @@ enum Other {
     /// Explain why an endpoint picker sent a request to its endpoint, from the picker's records
     Request(request::RequestArgs),
 }
+
+/// The help of -n in this command.
+const NAMESPACE: &str = "Namespace of the subject or the pod; default: the one of the kubeconfig's context. With files: namespace of objects \
+                         that specify none; default: `default`";
 
 /// The details that the summary leaves out.
 const MORE: &str = "--all prints everything, --labels labels, --pod NAME one pod, --why FIELD who requested a field";

@@ -3,6 +3,7 @@
 use super::{
     super::{
         live::ViewArgs,
+        offline::DEFAULT_NAMESPACE,
         output::{columns, note},
     },
     extenders::{ExtenderSource, ask_all, failure},
@@ -41,7 +42,7 @@ impl NoPlacement {
 
 /// The newest recorded placement of a pod.
 pub(super) async fn find(name: &str, view: &ViewArgs, extenders: &[String]) -> Result<PlacementsAnswer, NoPlacement> {
-    let namespace = &view.offline.namespace;
+    let namespace = namespace(view, extenders).await.map_err(NoPlacement::Unanswered)?;
     let sources = sources(view, extenders).await.map_err(NoPlacement::Unanswered)?;
     let pod = [("namespace", namespace.as_str()), ("name", name), ("limit", "1")];
     let answers = ask_all(&sources, &pod).await.map_err(NoPlacement::Unanswered)?;
@@ -64,6 +65,17 @@ pub(super) async fn find(name: &str, view: &ViewArgs, extenders: &[String]) -> R
         Err(error) => note(format!("scores aren't explained: {}", failure(&error))),
     }
     Ok(answer)
+}
+
+/// The namespace of -n; otherwise, the one of the kubeconfig's context. With --extender, no kubeconfig is needed.
+async fn namespace(view: &ViewArgs, extenders: &[String]) -> Result<String> {
+    if let Some(namespace) = &view.offline.namespace {
+        return Ok(namespace.clone());
+    }
+    match view.cluster.default_namespace().await {
+        Err(_) if !extenders.is_empty() => Ok(DEFAULT_NAMESPACE.to_owned()),
+        found => found,
+    }
 }
 
 async fn sources(view: &ViewArgs, extenders: &[String]) -> Result<Vec<ExtenderSource>> {

@@ -55,8 +55,9 @@ pub(super) async fn run(name: &str, subject: Option<&str>, view: &ViewArgs, exte
 
 /// The plan of the pod's subject for it; none if it belongs to no subject.
 async fn planned(name: &str, wanted: Option<(&'static Resource, &str)>, view: &ViewArgs) -> Result<Option<String>> {
-    let namespace = &view.offline.namespace;
-    let pods: Api<Pod> = Api::namespaced(view.cluster.connect().await?, namespace);
+    let client = view.cluster.connect().await?;
+    let namespace = view.offline.namespace.as_deref().unwrap_or_else(|| client.default_namespace());
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let found = pods.get_opt(name).await.with_context(|| format!("reading the pod {namespace}/{name}"))?;
     let live = found.map(serde_json::to_value).transpose().context("reading the response of the API server")?;
     let subject = live.as_ref().and_then(explain::pod::subject);

@@ -38,9 +38,9 @@ pub struct OfflineArgs {
     /// input; may be repeated. A model without a status counts as Ready
     #[arg(short, long = "file", value_name = "FILE|FOLDER|-")]
     pub(super) files: Vec<PathBuf>,
-    /// Namespace of objects that specify none
-    #[arg(short, long, value_name = "NAMESPACE", default_value = "default")]
-    pub(super) namespace: String,
+    /// Namespace of objects that specify none; default: `default`, without regard to the kubeconfig
+    #[arg(short, long, value_name = "NAMESPACE")]
+    pub(super) namespace: Option<String>,
     /// Kind that the cluster lacks, such as httproutes.gateway.networking.k8s.io; may be repeated. Default: only llm-d's
     /// inferenceobjectives.llm-d.ai
     #[arg(long, value_name = "PLURAL.GROUP", value_parser = neighbour)]
@@ -66,7 +66,15 @@ pub struct OfflineArgs {
     pub(super) settings: SettingsArgs,
 }
 
+/// The namespace of objects that specify none, by default: the kubeconfig doesn't affect what files mean.
+pub(super) const DEFAULT_NAMESPACE: &str = "default";
+
 impl OfflineArgs {
+    /// The namespace of objects in files that specify none.
+    pub(super) fn files_namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or(DEFAULT_NAMESPACE)
+    }
+
     /// The kinds that the cluster serves. llm-d's own group of InferenceObjectives is excluded: it would duplicate them for clusters
     /// without it.
     pub(super) fn available(&self) -> BTreeSet<&'static Resource> {
@@ -111,7 +119,7 @@ impl Offline {
     pub fn read(args: &OfflineArgs, loader: &Loader) -> Result<Self> {
         let mut documents = files::read(&args.files)?;
         let of_models = fill_models_in(&mut documents, &args.model_files)?;
-        let mut gathered = gather(documents, &args.namespace)?;
+        let mut gathered = gather(documents, args.files_namespace())?;
         let set = policies::set(loader, &gathered, &args.host.host_namespace, args.plugin_dir.as_deref())?;
         gathered.world.set_available(args.available());
         let mut notes = [gathered.notes(), of_models].concat();

@@ -42,7 +42,7 @@ use tokio::task::block_in_place;
 #[derive(Args, Debug)]
 #[command(
     group(ArgGroup::new("what").required(true).args(["file", "config_map", "candidate", "set"])),
-    mut_arg("namespace", |arg| arg.default_value("").hide_default_value(true).help(NAMESPACE)),
+    mut_arg("namespace", |arg| arg.help(NAMESPACE)),
     mut_arg("without", |arg| arg.requires("files")),
     mut_arg("plugin_dir", |arg| arg.requires("files")),
     mut_arg("nodes", |arg| arg.requires("files")),
@@ -120,6 +120,7 @@ pub(super) async fn run(args: DiffArgs) -> Result<ExitCode> {
 async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     let source = Source::connect(&args.view.cluster).await?;
     let OfflineArgs { namespace, host: HostNamespaceArgs { host_namespace }, only, settings, .. } = &args.view.offline;
+    let namespace = namespace.as_deref().unwrap_or_default();
     let (before, after) = live_sets(args, &source, loader).await?;
     let mut world = source.read_all(namespace).await?;
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
@@ -161,12 +162,8 @@ fn of_files(args: &DiffArgs, loader: &Loader) -> Result<Scene> {
 /// The content of files with its active set, and the set to compare with it.
 fn read_files(args: &DiffArgs, loader: &Loader) -> Result<(Offline, ActiveSet)> {
     let path = args.file.as_ref().context("with files (-f), the plugin must be a file: specify it")?;
-    let mut given = args.view.offline.clone();
-    if given.namespace.is_empty() {
-        "default".clone_into(&mut given.namespace);
-    }
     let bytes = PluginFile::read(path)?.bytes;
-    let offline = Offline::read(&given, loader)?;
+    let offline = Offline::read(&args.view.offline, loader)?;
     for note in &offline.notes {
         output::note(note);
     }
@@ -318,8 +315,8 @@ mod tests {
 
     #[test]
     fn all_namespaces_are_meant_unless_one_is_named() {
-        assert_eq!(args(&["--candidate"]).unwrap().view.offline.namespace, "");
-        assert_eq!(args(&["--candidate", "-n", "a"]).unwrap().view.offline.namespace, "a");
+        assert_eq!(args(&["--candidate"]).unwrap().view.offline.namespace, None);
+        assert_eq!(args(&["--candidate", "-n", "a"]).unwrap().view.offline.namespace.as_deref(), Some("a"));
     }
 
     #[test]

@@ -142,7 +142,7 @@ async fn read(args: &DiffArgs) -> Result<Vec<Placement>> {
 fn is_wanted(offline: &OfflineArgs, placement: &Placement) -> bool {
     let OfflineArgs { files, namespace, only, .. } = offline;
     // With files, -n is the namespace of objects that specify none.
-    let is_in_namespace = !files.is_empty() || namespace.is_empty() || *namespace == placement.namespace;
+    let is_in_namespace = !files.is_empty() || namespace.as_ref().is_none_or(|namespace| *namespace == placement.namespace);
     let is_meant = |subject: &Subject| only.iter().any(|(namespace, name)| *namespace == subject.namespace && *name == subject.name);
     is_in_namespace && (only.is_empty() || placement.subject.as_ref().is_some_and(is_meant))
 }
