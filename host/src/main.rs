@@ -17,7 +17,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) => {
             cli::error(sentence(error.as_ref()));
-            ExitCode::FAILURE
+            cli::exit_code(&error)
         }
     }
 }

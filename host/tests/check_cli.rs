@@ -92,7 +92,7 @@ fn exit_codes_tell_what_kind_of_trouble_it_is() {
     let (printed, _) = ended(0, &folder, &warned, "");
     assert!(printed.contains("1 warning,"), "{printed}");
     ended(1, &folder, &[&warned[..], &["--strict"]].concat(), "");
-    let (_, said) = ended(3, &folder, &["check"], "");
+    let (_, said) = ended(64, &folder, &["check"], "");
     assert!(said.starts_with("error: ") && said.contains("specify files with -f"), "{said}");
     fs::write(folder.join("broken.yaml"), "name: [").unwrap();
     let (printed, said) = ended(3, &folder, &[&files[..], &["-f", "nowhere.yaml", "-f", "broken.yaml"]].concat(), "");

@@ -181,11 +181,11 @@ fn an_unknown_field_is_told_with_what_could_be_meant() {
 fn one_part_is_printed_at_a_time() {
     let folder = files("explain-cli/flags");
     ended(64, &folder, &["explain", "-f", ".", "--all", "--labels"], "");
-    let (_, said) = ended(1, &folder, &["explain", "-f", ".", "--pod", "chat-engine-0"], "");
+    let (_, said) = ended(64, &folder, &["explain", "-f", ".", "--pod", "chat-engine-0"], "");
     assert!(said.contains("--pod is for subjects in a cluster"), "{said}");
-    let (_, said) = ended(1, &folder, &["explain", "-f", ".", "--labels", "-o", "json"], "");
+    let (_, said) = ended(64, &folder, &["explain", "-f", ".", "--labels", "-o", "json"], "");
     assert!(said.contains("omit --labels"), "{said}");
-    let (_, said) = ended(1, &folder, &["explain", "pod/chat", "--all"], "");
+    let (_, said) = ended(64, &folder, &["explain", "pod/chat", "--all"], "");
     assert!(said.contains("specify the pod's subject"), "{said}");
     let whole = explained(&folder, &["-o", "json"]);
     assert_eq!(explained(&folder, &["--all", "-o", "json"]), whole);

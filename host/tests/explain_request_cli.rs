@@ -80,19 +80,19 @@ fn scores_alone_are_shown_where_another_policy_has_scored() {
 fn what_is_missing_or_no_record_is_an_error_and_services_are_explained_as_before() {
     let folder = folder("explain-request-cli/wrong", &[record("there")]);
     fs::write(folder.join("broken.jsonl"), "{\"number\": 1}\nnonsense\n").unwrap();
-    let cases: [(&[&str], &str); 4] = [
-        (&["absent", "-f", "decisions.jsonl"], "has no decision about the request \"absent\""),
-        (&["absent", "-f", "broken.jsonl"], "line 2: it is not a decision of a picker"),
-        (&["-f", "nowhere.jsonl"], "nowhere.jsonl"),
-        (&["--picker", "localhost"], "expected ADDRESS:PORT"),
+    let cases: [(i32, &[&str], &str); 4] = [
+        (1, &["absent", "-f", "decisions.jsonl"], "has no decision about the request \"absent\""),
+        (1, &["absent", "-f", "broken.jsonl"], "line 2: it is not a decision of a picker"),
+        (3, &["-f", "nowhere.jsonl"], "nowhere.jsonl"),
+        (64, &["--picker", "localhost"], "expected ADDRESS:PORT"),
     ];
-    for (words, says) in cases {
-        let (printed, said) = ended(1, &folder, &[&["explain", "request"], words].concat(), "");
+    for (code, words, says) in cases {
+        let (printed, said) = ended(code, &folder, &[&["explain", "request"], words].concat(), "");
         assert!(printed.is_empty() && said.starts_with("error: ") && said.contains(says), "{said}");
     }
     ended(64, &folder, &["explain", "request"], "");
     ended(64, &folder, &["explain", "-f", "decisions.jsonl", "request"], "");
-    let (_, said) = ended(1, &folder, &["explain"], "");
+    let (_, said) = ended(64, &folder, &["explain"], "");
     assert!(said.contains("nothing to explain: specify KIND/NAME"), "{said}");
 }
 

@@ -104,7 +104,7 @@ fn what_is_no_record_or_cannot_be_asked_again_is_an_error() {
     fs::write(folder.join("placements.json"), "[]").unwrap();
     let (_, said) = diff(1, &folder, &RECORDED);
     assert!(said.contains("placements.json: it is not a response of a scheduler extender's /placements"), "{said}");
-    let (_, said) = diff(1, &folder, &["--extender", "localhost"]);
+    let (_, said) = diff(64, &folder, &["--extender", "localhost"]);
     assert!(said.contains("--extender localhost: expected ADDRESS:PORT"), "{said}");
 }
 

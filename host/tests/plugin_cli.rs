@@ -39,9 +39,14 @@ fn printed(words: &[&str]) -> String {
 
 /// The one-line error of a command that must exit with 1.
 fn refused(words: &[&str]) -> String {
+    refused_with(1, words)
+}
+
+/// The same, with another exit code.
+fn refused_with(code: i32, words: &[&str]) -> String {
     let output = pointsman(&["plugin"]).args(words).output().unwrap();
     let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{words:?}: {said}");
+    assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
     assert!(said.starts_with("error: ") && said.trim_end().lines().count() == 1, "{said}");
     said
 }
@@ -84,7 +89,7 @@ fn a_compressed_plugin_is_the_same_plugin() {
 fn what_is_no_plugin_is_told_in_a_sentence() {
     let said = refused(&["inspect", path(&checkout("README.md"))]);
     assert!(said.contains("README.md is not a plugin: it is not WebAssembly"), "{said}");
-    let said = refused(&["inspect", "/nowhere/a.wasm"]);
+    let said = refused_with(3, &["inspect", "/nowhere/a.wasm"]);
     assert!(said.contains("reading the plugin /nowhere/a.wasm: No such file"), "{said}");
 }
 
@@ -161,6 +166,8 @@ fn wrong_yaml_is_told_with_its_file_and_line() {
         let said = refused(&["test", path(&plugin), path(&cases)]);
         assert!(said.contains(says), "{says} in {said}");
     }
+    let said = refused_with(3, &["test", path(&plugin), "/nowhere/cases.yaml"]);
+    assert!(said.contains("reading the cases /nowhere/cases.yaml: No such file"), "{said}");
 }
 
 #[test]
@@ -192,4 +199,5 @@ fn a_push_that_is_only_tried_shows_its_objects_and_needs_no_cluster() {
     }
     assert!(refused(&tried(&["--point", "pod-templating"])).contains("doesn't support this point; it supports metadata-propagation"));
     assert!(refused(&tried(&["--config", r#"{"lable": "team"}"#])).contains("can't be used like this"));
+    assert!(refused_with(3, &tried(&["--config", "/nowhere/a.json"])).contains("nor a readable file"));
 }

@@ -10,7 +10,12 @@ use std::{fs, io::Write, path::Path};
 
 /// The one-sentence error of a refused command.
 fn refused(folder: &Path, words: &[&str]) -> String {
-    let (printed, said) = ended(1, folder, words, "");
+    refused_with(1, folder, words)
+}
+
+/// The same, with another exit code.
+fn refused_with(code: i32, folder: &Path, words: &[&str]) -> String {
+    let (printed, said) = ended(code, folder, words, "");
     assert!(printed.is_empty() && said.starts_with("error: ") && said.trim_end().lines().count() == 1, "{printed}{said}");
     said
 }
@@ -66,31 +71,33 @@ fn one_that_gets_nothing_is_told_and_the_others_are_printed() {
 fn what_is_wrong_is_told_with_file_and_line() {
     let folder = folder("render-cli/wrong");
     let cases = [
-        ("name: [", "a.yaml:1: "),
-        ("# x\njust text\n", "a.yaml:2: this is not a Kubernetes object"),
-        ("---\nkind: InferenceService\n", "a.yaml:2: this is not a Kubernetes object: apiVersion is missing: set it"),
-        ("apiVersion: ome.io/v1beta1\nkind: InferenceService\nspec: {}\n", "a.yaml:1: the InferenceService has no metadata.name"),
-        (&format!("{CHAT}---\n{CHAT}"), "a.yaml:7: the InferenceService default/chat already exists, at a.yaml:1"),
-        (&format!("{CHAT}  engine:\n    minReplicas: [1]\n"), "a.yaml:7: spec.engine.minReplicas: invalid type: sequence"),
+        (3, "name: [", "a.yaml:1: "),
+        (3, "# x\njust text\n", "a.yaml:2: this is not a Kubernetes object"),
+        (1, "---\nkind: InferenceService\n", "a.yaml:2: this is not a Kubernetes object: apiVersion is missing: set it"),
+        (1, "apiVersion: ome.io/v1beta1\nkind: InferenceService\nspec: {}\n", "a.yaml:1: the InferenceService has no metadata.name"),
+        (1, &format!("{CHAT}---\n{CHAT}"), "a.yaml:7: the InferenceService default/chat already exists, at a.yaml:1"),
+        (1, &format!("{CHAT}  engine:\n    minReplicas: [1]\n"), "a.yaml:7: spec.engine.minReplicas: invalid type: sequence"),
         (
+            1,
             &format!("kind: List\napiVersion: v1\nitems:\n- {}", CHAT.replace('\n', "\n  ").replace("{name: llama}", "5")),
             "a.yaml:8: spec.model: invalid type: integer `5`",
         ),
     ];
-    for (yaml, says) in cases {
+    for (code, yaml, says) in cases {
         fs::write(folder.join("a.yaml"), yaml).unwrap();
-        let said = refused(&folder, &["render", "-f", "a.yaml"]);
+        let said = refused_with(code, &folder, &["render", "-f", "a.yaml"]);
         assert!(said.contains(says), "{yaml}: {said}");
-        assert_eq!(refused(&folder, &["explain", "-f", "a.yaml"]), said);
+        assert_eq!(refused_with(code, &folder, &["explain", "-f", "a.yaml"]), said);
     }
-    assert!(refused(&folder, &["render", "-f", "nowhere.yaml"]).contains("reading nowhere.yaml: No such file"));
+    assert!(refused_with(3, &folder, &["render", "-f", "nowhere.yaml"]).contains("reading nowhere.yaml: No such file"));
     fs::create_dir(folder.join("empty")).unwrap();
-    assert!(refused(&folder, &["render", "-f", "empty"]).contains("there is no file *.yaml, *.yml, *.json in empty"));
-    assert!(refused(&folder, &["render"]).contains("specify files with -f"));
-    assert!(refused(&folder, &["explain"]).contains("specify KIND/NAME of a subject in the cluster"));
+    assert!(refused_with(3, &folder, &["render", "-f", "empty"]).contains("there is no file *.yaml, *.yml, *.json in empty"));
+    assert!(refused_with(64, &folder, &["render"]).contains("specify files with -f"));
+    assert!(refused_with(64, &folder, &["explain"]).contains("specify KIND/NAME of a subject in the cluster"));
     let (_, said) = ended(64, &folder, &["explain", "isvc/a", "-f", "a.yaml"], "");
     assert!(said.contains("cannot be used with"), "{said}");
-    assert!(refused(&folder, &["explain", "replicaset/a"]).contains("is not a served kind"));
+    assert!(refused_with(64, &folder, &["explain", "replicaset/a"]).contains("is not a served kind"));
+    assert!(refused_with(64, &folder, &["explain", "chat"]).contains("is not KIND/NAME"));
     let (_, said) = ended(64, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
     assert!(said.contains("things.example.com") && said.contains("scaledobjects.keda.sh"), "{said}");
 }

@@ -1,6 +1,7 @@
 //! Golden cases in YAML, of plugins and of rules: their parser, and the output of their results.
 
 use super::{
+    exit::InputResult,
     output::{Output, OutputArgs, Tone, print},
     progress,
     yaml::{as_written, parse_error_message},
@@ -84,7 +85,7 @@ impl CasesArgs {
 pub(super) fn read<C: Case>(files: &[PathBuf]) -> Result<Vec<C>> {
     let mut cases: Vec<C> = Vec::new();
     for file in files {
-        let text = fs::read_to_string(file).with_context(|| format!("reading the cases {}", file.display()))?;
+        let text = fs::read_to_string(file).with_context(|| format!("reading the cases {}", file.display())).readable()?;
         for case in parse::<C>(&text, file)? {
             if let Some(first) = cases.iter().find(|earlier| earlier.name() == case.name()) {
                 bail!("{}: there is a case {:?} already, at {}; give it another name", case.place(), case.name(), first.place());

@@ -42,6 +42,7 @@ mod upstream_flags;
 mod yaml;
 
 pub(crate) use cluster::ClusterArgs;
+pub use exit::code as exit_code;
 pub use output::error;
 
 use anyhow::Result;
@@ -166,7 +167,7 @@ impl Command {
             Self::Crds(args) => crds::run(args).await,
             Self::Render(args) => render::run(&args),
             Self::Explain(args) => Box::pin(explain::run(args)).await,
-            Self::Check(args) => Ok(check::run(&args)),
+            Self::Check(args) => check::run(&args),
             Self::Rule(args) => rule::run(&args),
             Self::Model(args) => Box::pin(model::run(&args)).await,
             Self::Adopt(args) => Box::pin(adopt::run(args)).await,

@@ -2,6 +2,7 @@
 
 use super::{
     cache::CacheArgs,
+    exit::InputResult,
     gateway::duration,
     output::{OutputArgs, columns},
 };
@@ -191,7 +192,7 @@ impl SimulateArgs {
     fn config(&self) -> Result<(PickerConfig, Vec<String>)> {
         let Some(file) = &self.config_file else { return Ok((PickerConfig::default(), Vec::new())) };
         let source = format!("--config-file {}", file.display());
-        let text = fs::read_to_string(file).with_context(|| source.clone())?;
+        let text = fs::read_to_string(file).with_context(|| source.clone()).readable()?;
         let (config, remarks) = PickerConfig::read(&text).map_err(|error| anyhow!("{source}: {error}"))?;
         let mut notes: Vec<String> = remarks.iter().map(|remark| format!("{source}: {remark}")).chain(unused(&config)).collect();
         if matches!(config.profiles, Profiles::Disaggregated { .. }) {

@@ -1,6 +1,9 @@
 //! Predicts the nodes that a scheduler with our extender would choose for the pods of rendered subjects, on nodes that files describe.
 
-use super::offline::{Offline, Planned, files::Document};
+use super::{
+    exit::InputResult,
+    offline::{Offline, Planned, files::Document},
+};
 use crate::{
     load::Loader,
     scheduler_extender::{CompiledFeatures, downloads, visible},
@@ -42,7 +45,7 @@ impl PlacementArgs {
     fn settings(&self) -> Result<Settings> {
         let Some(file) = &self.placement_config else { return Ok(Settings::default()) };
         let context = || format!("--placement-config {}", file.display());
-        let text = fs::read_to_string(file).with_context(context)?;
+        let text = fs::read_to_string(file).with_context(context).readable()?;
         Settings::from_yaml(&text).map_err(|error| anyhow!(error)).with_context(context)
     }
 }

@@ -10,7 +10,7 @@ mod refused;
 
 use super::{
     cache::CacheArgs,
-    exit::UNREADABLE,
+    exit::{UNREADABLE, UsageError},
     memory::{Machines, simulate},
     offline::{
         Offline, OfflineArgs,
@@ -58,36 +58,26 @@ pub(super) struct CheckArgs {
     output: OutputArgs,
 }
 
-/// Never fails: unreadable files are reported like all findings, and have an exit code of their own.
-pub(super) fn run(args: &CheckArgs) -> ExitCode {
-    let checked = check(args).and_then(|(report, problems)| {
-        args.output.print(&report, || report.text())?;
-        Ok((report, problems))
-    });
-    match checked {
-        Ok((report, problems)) => {
-            for problem in &problems {
-                output::error(sentence(problem.as_ref()));
-            }
-            let wrong = report.errors > 0 || args.strict && report.warnings > 0;
-            match (problems.is_empty(), wrong) {
-                (false, _) => ExitCode::from(UNREADABLE),
-                (true, true) => ExitCode::FAILURE,
-                (true, false) => ExitCode::SUCCESS,
-            }
-        }
-        Err(error) => {
-            output::error(sentence(error.as_ref()));
-            ExitCode::from(UNREADABLE)
-        }
+/// Unreadable files are reported like all findings, and have an exit code of their own.
+pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
+    let (report, problems) = check(args)?;
+    args.output.print(&report, || report.text())?;
+    for problem in &problems {
+        output::error(sentence(problem.as_ref()));
     }
+    let wrong = report.errors > 0 || args.strict && report.warnings > 0;
+    Ok(match (problems.is_empty(), wrong) {
+        (false, _) => ExitCode::from(UNREADABLE),
+        (true, true) => ExitCode::FAILURE,
+        (true, false) => ExitCode::SUCCESS,
+    })
 }
 
 /// The findings, and the files that couldn't be read.
 fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     let offline = &args.offline;
     if offline.files.is_empty() {
-        bail!("nothing to check: specify files with -f FILE, or - for standard input");
+        bail!(UsageError("nothing to check: specify files with -f FILE, or - for standard input".to_owned()));
     }
     let (mut documents, problems) = files::read_on(&offline.files);
     for note in fill_models_in(&mut documents, &offline.model_files)? {

@@ -7,9 +7,10 @@ pub(super) mod remote;
 mod request;
 
 use super::{
+    exit::UsageError,
     live::{self, ViewArgs},
     offline::{Offline, Planned},
-    output::{Output, print, width},
+    output::{Output, line_width, print},
     render::{read, report_held},
 };
 use anyhow::{Result, bail};
@@ -80,24 +81,24 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
     let subject = args.subject.as_deref();
     match (subject.and_then(pod::parse), subject.zip(part.pod.as_deref())) {
         (Some(_), _) if part.all || part.labels || part.pod.is_some() || part.why.is_some() => {
-            bail!("--all, --labels, --pod and --why are for subjects: specify the pod's subject as KIND/NAME")
+            bail!(usage("--all, --labels, --pod and --why are for subjects: specify the pod's subject as KIND/NAME"))
         }
         (Some(name), _) => return pod::run(name, None, view, extender).await,
         (None, Some((subject, name))) => return pod::run(name, Some(subject), view, extender).await,
         // clap doesn't enforce a requirement that conflicts with another given flag.
         (None, None) if part.pod.is_some() => {
-            bail!("--pod is for subjects in a cluster: specify KIND/NAME of the pod's subject")
+            bail!(usage("--pod is for subjects in a cluster: specify KIND/NAME of the pod's subject"))
         }
-        (None, None) if !extender.is_empty() => bail!("--extender is for pods: specify one as pod/NAME, or with --pod NAME"),
+        (None, None) if !extender.is_empty() => bail!(usage("--extender is for pods: specify one as pod/NAME, or with --pod NAME")),
         (None, None) => {}
     }
     if part.labels && view.output.output == Output::Json {
-        bail!("-o json prints the full record: omit --labels");
+        bail!(usage("-o json prints the full record: omit --labels"));
     }
     let offline = match subject {
         Some(subject) => live::read(subject, view).await?,
         None if view.offline.files.is_empty() => {
-            bail!("nothing to explain: specify KIND/NAME of a subject in the cluster, or files with -f FILE")
+            bail!(usage("nothing to explain: specify KIND/NAME of a subject in the cluster, or files with -f FILE"))
         }
         None => read(&view.offline, &view.cache)?,
     };
@@ -107,6 +108,10 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         print(&text);
     }
     Ok(if args.subject.is_some() { ExitCode::SUCCESS } else { report_held(&plans) })
+}
+
+fn usage(message: &str) -> UsageError {
+    UsageError(message.to_owned())
 }
 
 fn explained(offline: &Offline, plans: &[Planned], args: &ExplainArgs) -> Result<String> {
@@ -123,7 +128,7 @@ fn explained(offline: &Offline, plans: &[Planned], args: &ExplainArgs) -> Result
             Output::Json => serde_json::to_string(&explain::json(subject, plan, &stored))?,
             Output::Table if part.all => explain::full::text(subject, plan, &stored),
             Output::Table if part.labels => explain::labels::text(subject, plan),
-            Output::Table => explain::summary::text(subject, plan, &stored, width()),
+            Output::Table => explain::summary::text(subject, plan, &stored, line_width()),
         });
     }
     if output == Output::Table && !part.all && !part.labels && !lines.is_empty() {

@@ -5,7 +5,7 @@ use super::{
     super::{
         live::{self, ViewArgs, parse_subject},
         offline::Planned,
-        output::{Output, note, print, width},
+        output::{Output, line_width, note, print},
     },
     extenders::failure,
     placement::{self, NoPlacement},
@@ -78,7 +78,7 @@ async fn planned(name: &str, wanted: Option<(&'static Resource, &str)>, view: &V
     let offline = live::read(&format!("{}/{subject}", kind.resource.plural), view).await?;
     let plans = tokio::task::block_in_place(|| offline.plans());
     let Planned { subject, plan } = plans.first().ok_or_else(|| anyhow!("the {} {subject} is being deleted", kind.resource.kind))?;
-    Ok(Some(explain::pod::text(subject, plan, &live, width())))
+    Ok(Some(explain::pod::text(subject, plan, &live, line_width())))
 }
 
 #[cfg(test)]

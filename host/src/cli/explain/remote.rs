@@ -1,6 +1,9 @@
 //! Reads the recorded decisions of another Pointsman process: from its response, or from a file with one.
 
-use crate::outbound;
+use crate::{
+    cli::exit::{InputResult, UsageError},
+    outbound,
+};
 use anyhow::{Context, Result, anyhow, bail};
 use http::{Request, Response, Uri};
 use hyper::body::Bytes;
@@ -20,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) fn client(flag: &str, address: &str) -> Result<Client> {
     let server: Uri = format!("http://{address}").parse().with_context(|| format!("{flag} {address}"))?;
     if server.port().is_none() || server.path() != "/" {
-        bail!("{flag} {address}: expected ADDRESS:PORT");
+        bail!(UsageError(format!("{flag} {address}: expected ADDRESS:PORT")));
     }
     outbound::client(&server).with_context(|| format!("{flag} {address}"))
 }
@@ -37,8 +40,8 @@ pub(super) async fn ask(client: &Client, target: &str, max_bytes: usize, name: &
 pub(in crate::cli) fn read_file(file: &Path) -> Result<String> {
     if file == Path::new("-") {
         let mut text = String::new();
-        io::stdin().lock().read_to_string(&mut text).context("standard input")?;
+        io::stdin().lock().read_to_string(&mut text).context("standard input").readable()?;
         return Ok(text);
     }
-    fs::read_to_string(file).with_context(|| file.display().to_string())
+    fs::read_to_string(file).with_context(|| file.display().to_string()).readable()
 }

@@ -1,7 +1,10 @@
 //! Files of Kubernetes objects: finds the files, and the objects in them with their places.
 
 use super::fields::Node;
-use crate::cli::yaml::{as_written, parse_error_message};
+use crate::cli::{
+    exit::InputResult,
+    yaml::{as_written, parse_error_message},
+};
 use anyhow::{Context, Error, Result, anyhow, bail};
 use serde::{
     Deserialize, Deserializer,
@@ -61,8 +64,8 @@ pub(in crate::cli) fn read(paths: &[PathBuf]) -> Result<Vec<Document>> {
     let mut documents = Vec::new();
     let mut seen = BTreeSet::new();
     for path in paths {
-        for source in sources(path)? {
-            source.read(&mut seen, &mut documents)?;
+        for source in sources(path).readable()? {
+            source.read(&mut seen, &mut documents).readable()?;
         }
     }
     Ok(documents)

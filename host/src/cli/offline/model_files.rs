@@ -1,7 +1,7 @@
 //! Fills unset fields of a model's spec from the model's files, as in a cluster.
 
 use super::files::Document;
-use crate::model_facts::fill_in;
+use crate::{cli::exit::InputResult, model_facts::fill_in};
 use anyhow::{Context, Result, bail};
 use pointsman_core::resource::{BASE_MODEL, CLUSTER_BASE_MODEL};
 use pointsman_model::{Directory, inspect};
@@ -35,7 +35,7 @@ pub(in crate::cli) fn fill_models_in(documents: &mut [Document], folders: &[Mode
             bail!("--model-files {name}={}: the files have no BaseModel or ClusterBaseModel {name}", folder.display());
         }
         let reading = || format!("--model-files {name}={}", folder.display());
-        let facts = inspect(&Directory::new(folder).with_context(reading)?).with_context(reading)?;
+        let facts = inspect(&Directory::new(folder).with_context(reading).readable()?).with_context(reading)?;
         for model in models {
             if let Some(spec) = model.object.get_mut("spec").and_then(Value::as_object_mut) {
                 fill_in(spec, &facts);

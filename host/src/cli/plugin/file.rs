@@ -1,7 +1,7 @@
 //! A plugin's file, and the tools to inspect a plugin without a cluster.
 
 use crate::{
-    cli::{cache::CacheArgs, progress},
+    cli::{cache::CacheArgs, exit::InputResult, progress},
     load::{Described, Loader},
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -44,11 +44,11 @@ pub(super) struct PluginFile {
 impl PluginFile {
     pub(super) fn read(path: &Path) -> Result<Self> {
         let reading = || format!("reading the plugin {}", path.display());
-        let found = fs::metadata(path).with_context(reading)?;
+        let found = fs::metadata(path).with_context(reading).readable()?;
         if found.len() > LARGEST_BINARY as u64 {
             bail!("{} has {} bytes, and a plugin at most {LARGEST_BINARY}", path.display(), found.len());
         }
-        let raw = fs::read(path).with_context(reading)?;
+        let raw = fs::read(path).with_context(reading).readable()?;
         let compressed = raw.starts_with(&[0x1f, 0x8b]);
         let bytes = if compressed { unpacked(&raw).with_context(|| path.display().to_string())? } else { raw };
         Ok(Self { path: path.to_owned(), bytes, compressed })

@@ -5,7 +5,7 @@ use super::{
     live::{self, MANAGER},
 };
 use crate::{
-    cli::{ClusterArgs, HostNamespaceArgs, output::print, progress},
+    cli::{ClusterArgs, HostNamespaceArgs, exit::InputResult, output::print, progress},
     source::config_map::{DIGEST, PART_OF, split},
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -205,8 +205,8 @@ pub(super) fn configuration(given: &str) -> Result<Value> {
     let (text, place) = if given.trim_start().starts_with('{') {
         (given.to_owned(), "--config".to_owned())
     } else {
-        let text =
-            fs::read_to_string(given).with_context(|| format!("--config {given}: it is neither a JSON object nor a readable file"))?;
+        let context = || format!("--config {given}: it is neither a JSON object nor a readable file");
+        let text = fs::read_to_string(given).with_context(context).readable()?;
         (text, given.to_owned())
     };
     let read: Value = serde_saphyr::from_str(&text).map_err(|error| {
