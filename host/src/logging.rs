@@ -35,6 +35,9 @@ pub enum LogFormat {
 #[error("{0:?} is neither a level (error, warn, info, debug, trace or off) nor TARGET=LEVEL, such as pointsman=debug")]
 pub struct FilterError(String);
 
+/// The target of kube's watches.
+const WATCHER: &str = "kube_runtime::watcher";
+
 type Replace = dyn Fn(EnvFilter) + Send + Sync;
 
 /// The current filter of the log.
@@ -59,9 +62,9 @@ fn parse(filter: &str) -> Result<EnvFilter, FilterError> {
             return Err(FilterError(directive.to_owned()));
         }
     }
-    // The client logs each response after which it retries as an error; the caller logs the final result. Spans of traces are for a
-    // collector.
-    let whole = format!("kube_client::client::builder=off,{TARGET}=off,{}", directives.join(","));
+    // The client logs each response after which it retries as an error; the caller logs the final result. A watch logs each refusal in
+    // debug form; its caller logs it too. Spans of traces are for a collector.
+    let whole = format!("kube_client::client::builder=off,{WATCHER}=error,{TARGET}=off,{}", directives.join(","));
     EnvFilter::try_new(whole).map_err(|_| FilterError(filter.to_owned()))
 }
 
@@ -175,6 +178,22 @@ mod tests {
             .filter(|said| !logged.contains(said))
             .collect();
         assert_eq!(missing, ["trying", "the list"], "{logged}");
+    }
+
+    #[test]
+    fn of_a_refused_watch_only_the_caller_s_line_is_logged_unless_the_filter_names_kube_s() {
+        for (filter, expected) in [("info", false), ("debug,kube_runtime=debug", false), ("info,kube_runtime::watcher=warn", true)] {
+            let log = Log::default();
+            let out = log.clone();
+            let lines = layer::<Registry>().with_ansi(false).with_writer(move || out.clone());
+            let subscriber = tracing_subscriber::registry().with(lines.with_filter(parse(filter).unwrap()));
+            tracing::subscriber::with_default(subscriber, || {
+                tracing::warn!(target: WATCHER, "watch list error with 403: Api(Status {{ status: Some(Failure) }})");
+                tracing::warn!(target: "pointsman::watch", "watching; trying again");
+            });
+            let logged = String::from_utf8_lossy(&locked(&log.0)).into_owned();
+            assert_eq!((logged.contains("403"), logged.contains("trying again")), (expected, true), "{filter}: {logged}");
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
     let said = text::sentence(error);
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if let Some(answer @ kube::Error::Api(status)) = error.downcast_ref()
+        if let Some(answer @ kube::Error::Api(status)) = kube_error(error)
             && !status.message.is_empty()
         {
             return said.replace(&answer.to_string(), &status.message);
@@ -18,11 +18,16 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
     said
 }
 
+/// The error as one of kube, which other errors may box.
+fn kube_error(error: &(dyn Error + 'static)) -> Option<&kube::Error> {
+    error.downcast_ref::<kube::Error>().or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref))
+}
+
 /// Whether the API server refused a request because a right is missing.
 pub fn is_forbidden(error: &(dyn Error + 'static)) -> bool {
     let mut cause = Some(error);
     while let Some(error) = cause {
-        if matches!(error.downcast_ref(), Some(kube::Error::Api(status)) if status.code == 403) {
+        if matches!(kube_error(error), Some(kube::Error::Api(status)) if status.code == 403) {
             return true;
         }
         cause = error.source();
@@ -49,6 +54,7 @@ impl Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::revision::RevisionError;
     use kube::{core::Status, runtime::watcher};
 
     #[test]
@@ -65,5 +71,7 @@ mod tests {
         let listing = watcher::Error::InitialListFailed(answer());
         assert_eq!(sentence(&listing), "failed to perform initial object list: pods is forbidden");
         assert_eq!(sentence(&std::io::Error::other("a file")), "a file");
+        let reading = RevisionError::Cluster { doing: "reading the ConfigMap a".to_owned(), error: Box::new(answer()) };
+        assert_eq!(sentence(&reading), "reading the ConfigMap a: pods is forbidden");
     }
 }

@@ -6,6 +6,7 @@ use super::{
 };
 use crate::{
     load::Loader,
+    problem::sentence,
     revision::Revisions,
     source::{SOURCES, config_map::Namespaces},
     trust::Trust,
@@ -274,7 +275,7 @@ impl Loading {
         let bytes = if let Some(builtin) = brought {
             builtin.bytes.to_vec()
         } else {
-            let bytes = self.revisions.load(&digest).await.map_err(|error| error.to_string())?;
+            let bytes = self.revisions.load(&digest).await.map_err(|error| sentence(&error))?;
             // Anyone who can write into the host's namespace can write records and revisions, but can't sign them.
             self.options.trust.check_kept(&bytes, &digest, signature).map_err(|error| error.to_string())?;
             bytes
@@ -288,11 +289,11 @@ impl Loading {
 /// The recorded set, for a command that only reads it. Without a record, the built-in policies are active.
 pub async fn recorded(client: Client, namespace: &str, loader: Arc<Loader>) -> Result<ActiveSet, String> {
     let api = Api::<ConfigMap>::namespaced(client.clone(), namespace);
-    let reading = |error: &dyn std::fmt::Display| format!("reading the ConfigMap {namespace}/{}: {error}", record::NAME);
-    let found = api.get_opt(record::NAME).await.map_err(|error| reading(&error))?;
+    let reading = |why: String| format!("reading the ConfigMap {namespace}/{}: {why}", record::NAME);
+    let found = api.get_opt(record::NAME).await.map_err(|error| reading(sentence(&error)))?;
     let active = builtins(&loader)?;
     let Some(found) = found else { return Ok(active) };
-    let record = ActiveRecord::from_config_map(&found).map_err(|error| reading(&error))?;
+    let record = ActiveRecord::from_config_map(&found).map_err(reading)?;
     let loading = Loading::reading(client, namespace, loader, Arc::new(active), Trust::default());
     let adopted = adopt(&record, &loading).await;
     Ok(ActiveSet::new(adopted.members).ruled(adopted.rules))

@@ -17,6 +17,7 @@ use super::{
     output::{columns, print},
     settings::SettingsArgs,
 };
+use crate::problem::sentence;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use kube::{
@@ -91,7 +92,7 @@ impl AdoptionReport {
 
     /// Records the result: one service that fails doesn't end the others.
     fn done(&mut self, done: Result<()>) {
-        self.failed = done.err().map(|error| format!("{error:#}. Run the command again."));
+        self.failed = done.err().map(|error| format!("{}. Run the command again.", sentence(error.as_ref())));
     }
 
     fn text(&self) -> String {

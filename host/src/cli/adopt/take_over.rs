@@ -8,11 +8,14 @@ use super::{
     read::{AdoptableServices, Service, find},
     services, tell,
 };
-use crate::cli::{
-    live::Source,
-    memory,
-    offline::{Offline, Planned},
-    progress,
+use crate::{
+    cli::{
+        live::Source,
+        memory,
+        offline::{Offline, Planned},
+        progress,
+    },
+    problem::sentence,
 };
 use anyhow::{Context, Result};
 use k8s_openapi::jiff::{SignedDuration, Timestamp, fmt::rfc2822};
@@ -98,7 +101,7 @@ pub(super) async fn run(source: &Source, args: &AdoptArgs) -> Result<ExitCode> {
             let now = || now.checked_add(clock.elapsed()).unwrap_or(now);
             match rehearse(source, &prospect, objects, &now, args).await {
                 Ok(notes) => outlook.notes.extend(notes),
-                Err(error) => outlook.refused = Some(format!("{error:#}. Nothing of the service was written.")),
+                Err(error) => outlook.refused = Some(format!("{}. Nothing of the service was written.", sentence(error.as_ref()))),
             }
             if args.yes && outlook.refused.is_none() {
                 outlook.done(perform(source, &prospect, &now, args.new_templates, Mode::Done).await);
