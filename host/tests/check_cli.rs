@@ -18,6 +18,12 @@ fn objects_with_which_nothing_is_wrong_pass() {
     assert_eq!((printed.as_str(), said.as_str()), ("3 objects: 0 errors, 0 warnings, 0 audit findings\n", ""));
     let (of_stdin, _) = ended(0, &folder, &["check", "-f", "-", "-f", "context.yaml"], CHAT);
     assert_eq!(of_stdin, printed);
+    let (empty, _) = ended(0, &folder, &["check", "-f", "-"], "");
+    assert_eq!(empty, "0 objects: 0 errors, 0 warnings, 0 audit findings\n");
+    let (_, said) = ended(0, &folder, &["check", "-f", ".", "--for", "default/other"], "");
+    assert_eq!(said, "note: the files contain no subject default/other (--for)\n");
+    let (_, said) = ended(0, &folder, &["check", "-f", ".", "--for", "default/chat"], "");
+    assert_eq!(said, "");
     let (alone, _) = ended(0, &folder, &["check", "-f", "chat.yaml"], "");
     assert!(
         alone.starts_with("no plan: InferenceService default/chat: ModelReady ModelNotFound: ") && alone.ends_with("0 audit findings\n"),
@@ -70,6 +76,10 @@ fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
         .map(|(file, rest)| (file, rest.split_once(':').unwrap().0.parse().unwrap()))
         .collect();
     assert!(places.is_sorted() && places.len() > 6, "{printed}");
+    assert!(
+        printed.contains("\nnot evaluated: the rules on 3 objects with errors: fix the errors and run the command again\n5 objects"),
+        "{printed}"
+    );
     // The type reports nothing that the schema has already reported.
     assert_eq!(printed.matches("minReplicas in body").count(), 1, "{printed}");
     assert!(!printed.contains("invalid type"), "{printed}");
@@ -196,6 +206,7 @@ fn json_is_for_programs() {
     let (printed, _) = ended(1, &folder, &["check", "-f", "chat.yaml", "-n", "team", "-o", "json"], "");
     let report: Value = serde_json::from_str(&printed).unwrap();
     assert_eq!((&report["objects"], &report["errors"], &report["warnings"]), (&json!(1), &json!(1), &json!(0)));
+    assert_eq!(report["unevaluatedObjects"], 1, "{report:#}");
     let finding = &report["findings"][0];
     assert_eq!(finding["message"], "Invalid value: \"string\": spec.engine.minReplicas in body must be of type integer: \"string\"");
     let place = ["severity", "file", "line", "kind", "namespace", "name", "field"].map(|field| finding[field].clone());

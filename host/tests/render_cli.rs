@@ -64,7 +64,7 @@ fn one_that_gets_nothing_is_told_and_the_others_are_printed() {
     let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "default/chat"], "");
     assert!(printed.contains("name: chat-engine") && said.is_empty(), "{said}");
     let (printed, said) = ended(0, &folder, &["render", "-f", ".", "--for", "other/chat"], "");
-    assert!(printed.is_empty() && said.contains("the files contain no subject of this name"), "{said}");
+    assert!(printed.is_empty() && said.contains("the files contain no subject other/chat (--for)"), "{said}");
 }
 
 #[test]

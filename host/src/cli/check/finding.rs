@@ -80,6 +80,8 @@ pub(super) struct Report {
     pub(super) audits: usize,
     /// Ordered by file and line.
     pub(super) findings: Vec<Finding>,
+    /// The number of objects with errors, on which no rule was evaluated.
+    pub(super) unevaluated_objects: usize,
     /// The rules that weren't evaluated, each once.
     pub(super) not_evaluated: Vec<SkippedCheck>,
     /// The services that can't be planned from these files, so that their objects aren't known.
@@ -114,6 +116,10 @@ impl Report {
         lines.extend(self.unplanned.iter().map(|SkippedCheck { what, why, .. }| format!("no plan: {what}: {why}")));
         lines.extend(self.not_ready.iter().map(|SkippedCheck { what, why, .. }| format!("not ready: {what}: {why}")));
         let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
+        if self.unevaluated_objects > 0 {
+            let objects = of(self.unevaluated_objects, "object");
+            lines.push(format!("not evaluated: the rules on {objects} with errors: fix the errors and run the command again"));
+        }
         let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
         let others = if self.others > 0 { format!(" ({} of other kinds skipped)", self.others) } else { String::new() };
         lines.push(format!("{}{others}: {counts}", of(self.objects, "object")));
@@ -133,7 +139,7 @@ mod tests {
 
     #[test]
     fn findings_are_told_once_by_file_and_line() {
-        let mut report = Report { objects: 1, ..Report::default() };
+        let mut report = Report { objects: 1, unevaluated_objects: 1, ..Report::default() };
         report.findings = vec![
             finding("b", 1, Severity::Warning, "x"),
             finding("a", 10, Severity::Error, "x.y"),
@@ -144,7 +150,7 @@ mod tests {
         report.settle();
         assert_eq!(
             strip_str(&report.text()).to_string(),
-            "a:9: audit: A a: is wrong\na:10: A a: x.y: is wrong\na:10: A a: x.z: is wrong\nb:1: warning: A a: x: is wrong\n1 object: 2 errors, 1 warning, 1 audit finding"
+            "a:9: audit: A a: is wrong\na:10: A a: x.y: is wrong\na:10: A a: x.z: is wrong\nb:1: warning: A a: x: is wrong\nnot evaluated: the rules on 1 object with errors: fix the errors and run the command again\n1 object: 2 errors, 1 warning, 1 audit finding"
         );
     }
 }

@@ -17,6 +17,7 @@ use super::{
         fields::InvalidObject,
         files::{self, Document},
         model_files::fill_models_in,
+        no_subject,
         objects::{self, OfflineObjects},
         policies,
     },
@@ -86,12 +87,16 @@ fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     let loader = loader(&args.cache)?;
     let evaluator = loader.evaluator().map_err(|why| anyhow!(why))?;
     let mut survey = CheckRun::check_each(documents, offline, &evaluator);
+    if !offline.only.is_empty() && !survey.objects.iter().any(Object::is_subject) {
+        output::note(format!("note: {}", no_subject(&offline.only)));
+    }
     let (set, unusable) = policies::set_of_good(&loader, &survey.gathered, &offline.host.host_namespace, offline.plugin_dir.as_deref())?;
     for unusable in unusable {
         refused::report_refused(&unusable, &mut survey.objects);
     }
     let memo = Cache::new(DECISION_CACHE);
     let world = args.complete.then_some((&survey.gathered.world, &memo));
+    survey.report.unevaluated_objects = survey.objects.iter().filter(|object| object.is_bad() && !object.is_passed_over()).count();
     for object in survey.objects.iter_mut().filter(|object| !object.is_bad()) {
         survey.report.not_evaluated.extend(object.judge(set.rules(), &survey.namespaces, world));
     }

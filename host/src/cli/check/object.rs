@@ -144,11 +144,15 @@ impl Object {
         key.resource.kind == kind && key.resource.api_version() == self.api_version && key.namespace == *namespace && key.name == self.name
     }
 
+    /// Whether it is of a kind of subject.
+    pub(super) fn is_subject(&self) -> bool {
+        Resource::find(&self.api_version, &self.named.kind).is_some_and(Resource::is_subject)
+    }
+
     /// Whether it is selected: services only if they are named or no service is, and other objects always.
     pub(super) fn is_wanted(&self, only: &[(String, String)]) -> bool {
-        let ObjectName { kind, namespace, name } = &self.named;
-        let subject = Resource::find(&self.api_version, kind).is_some_and(Resource::is_subject);
-        !subject || only.is_empty() || only.iter().any(|wanted| (&wanted.0, &wanted.1) == (namespace, name))
+        let ObjectName { namespace, name, .. } = &self.named;
+        !self.is_subject() || only.is_empty() || only.iter().any(|wanted| (&wanted.0, &wanted.1) == (namespace, name))
     }
 
     /// Its name in messages.
@@ -210,7 +214,7 @@ impl Object {
     }
 
     /// Whether no rule applies to it, at any entry point.
-    fn is_passed_over(&self) -> bool {
+    pub(super) fn is_passed_over(&self) -> bool {
         let resource = kinds::find(&self.api_version, &self.named.kind);
         resource.is_some_and(|resource| !kinds::is_judged(resource) || kinds::is_left_alone(resource, &self.kept))
     }

@@ -83,6 +83,16 @@ impl OfflineArgs {
     }
 }
 
+/// The note if --for selects nothing.
+pub(super) fn no_subject(only: &[(String, String)]) -> String {
+    format!("the files contain no subject {} (--for)", names(only))
+}
+
+/// The names of --for.
+pub(super) fn names(only: &[(String, String)]) -> String {
+    only.iter().map(|(namespace, name)| format!("{namespace}/{name}")).collect::<Vec<_>>().join(", ")
+}
+
 fn neighbour(name: &str) -> Result<&'static Resource, String> {
     let mut neighbours = ALL.iter().copied().filter(|resource| resource.neighbour.is_some());
     neighbours.find(|resource| resource.crd_name() == name).ok_or_else(|| {
@@ -133,7 +143,7 @@ impl Offline {
         } else if !args.only.is_empty() {
             subjects.retain(|key| args.only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name));
             if subjects.is_empty() {
-                notes.push("the files contain no subject of this name (--for)".to_owned());
+                notes.push(no_subject(&args.only));
             }
         }
         Ok(Self { world, subjects, policies, settings: args.settings.settings(), notes, nodes })

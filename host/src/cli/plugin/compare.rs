@@ -10,7 +10,7 @@ use crate::{
         exit::DECISION_NEEDED,
         live::{Source, ViewArgs},
         memory::observe,
-        offline::{Offline, OfflineArgs},
+        offline::{self, Offline, OfflineArgs},
         output::{self, Output},
         render, settings,
     },
@@ -126,7 +126,8 @@ async fn live(args: &DiffArgs, loader: Arc<Loader>) -> Result<Scene> {
     let wanted = |key: &ObjectKey| only.is_empty() || only.iter().any(|(namespace, name)| *namespace == key.namespace && *name == key.name);
     let subjects: Vec<ObjectKey> = world.subjects().map(|subject| subject.key.clone()).filter(wanted).collect();
     if subjects.is_empty() && !only.is_empty() {
-        bail!("there is no subject of that name (--for){}", if namespace.is_empty() { "" } else { " in the namespace of -n" });
+        let place = if namespace.is_empty() { String::new() } else { format!(" in the namespace {namespace} (-n)") };
+        bail!("there is no subject {} (--for){place}", offline::names(only));
     }
     for rules in [before.rules(), after.rules()] {
         source.crowd(&mut world, rules, namespace).await?;
