@@ -50,7 +50,10 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use pointsman_core::settings::HOST_NAMESPACE;
 use pointsman_sandbox::{compile::SUBCOMMAND, schema};
 use std::{
+    error::Error as _,
     ffi::OsStr,
+    net::AddrParseError,
+    num::{ParseFloatError, ParseIntError},
     path::{Path, PathBuf},
     process::{self, ExitCode},
 };
@@ -184,9 +187,27 @@ impl Command {
 
 /// Ends the process after a request for help, or with an invalid command line.
 fn end(error: &clap::Error) -> ! {
-    // The stream may be closed.
-    error.print().ok();
+    match with_example(error) {
+        Some(text) => output::note(text.trim_end()),
+        // The stream may be closed.
+        None => _ = error.print(),
+    }
     process::exit(if error.use_stderr() { exit::USAGE.into() } else { 0 })
+}
+
+/// The message about a value that the standard library can't parse, with an example of a right one: its own text has none.
+fn with_example(error: &clap::Error) -> Option<String> {
+    let cause = error.source()?;
+    let expected = if cause.is::<ParseIntError>() {
+        "expected a whole number, such as 10"
+    } else if cause.is::<ParseFloatError>() {
+        "expected a number, such as 0.5"
+    } else if cause.is::<AddrParseError>() {
+        "expected ADDRESS:PORT, such as 0.0.0.0:8080"
+    } else {
+        return None;
+    };
+    Some(error.render().ansi().to_string().replace(&cause.to_string(), expected))
 }
 
 /// A name for this process: the pod's or machine's, with the process ID.
@@ -201,4 +222,23 @@ pub(crate) struct HostNamespaceArgs {
     /// Namespace of the Pointsman host: its Lease, its record, and the ConfigMaps of plugins and rules
     #[arg(long, value_name = "NAMESPACE", env = "POINTSMAN_NAMESPACE", default_value = HOST_NAMESPACE)]
     pub(crate) host_namespace: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_that_is_no_number_or_address_is_answered_with_an_example() {
+        let said = |words: &[&str]| with_example(&Cli::try_parse_from([&["pointsman"], words].concat()).unwrap_err());
+        for (words, example) in [
+            (&["plugin", "push", "a.wasm", "--name", "a", "--order", "abc"][..], ": expected a whole number, such as 10"),
+            (&["controller", "--listen", "8080"], ": expected ADDRESS:PORT, such as 0.0.0.0:8080"),
+        ] {
+            let said = said(words).unwrap();
+            assert!(said.contains(example) && !said.contains("invalid digit") && !said.contains("syntax"), "{said}");
+        }
+        assert_eq!(said(&["plugin", "push", "a.wasm", "--name", "a", "--order", "0"]), None, "clap names the range");
+        assert_eq!(said(&["nonsense"]), None);
+    }
 }
