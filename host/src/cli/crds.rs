@@ -2,12 +2,17 @@
 
 use super::{ClusterArgs, exit::UsageError, output, progress};
 use crate::crds::{InstallStep, Outcome, install};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use clap::{Args, Subcommand};
+use futures::{StreamExt, stream};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use pointsman_crds::{KINDS, file_name, yaml};
-use std::{collections::BTreeMap, fs, io::Write, path::PathBuf, process::ExitCode};
+use pointsman_sandbox::sync::locked;
+use std::{collections::BTreeMap, fs, io::Write, path::PathBuf, pin::pin, process::ExitCode, sync::Mutex};
+
+/// The maximum number of CRDs that are installed at once: the API server takes a second or more to serve each.
+const AT_ONCE: usize = 4;
 
 #[derive(Args, Debug)]
 pub(super) struct CrdsArgs {
@@ -101,13 +106,22 @@ fn print(args: &PrintArgs) -> Result<ExitCode> {
 async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
     let client = args.cluster.connect().await?;
     let crds = args.selection.crds()?;
+    let steps = Steps::new(crds.len());
+    let (client, steps) = (&client, &steps);
+    let installed = stream::iter(crds.iter().enumerate()).map(|(number, crd)| async move {
+        let on_step = |step: InstallStep| steps.set(number, Some(step.describe(&crd.spec.names.kind)));
+        let outcome = install(client, crd, write, &on_step).await;
+        steps.set(number, None);
+        let name = crd.name_any();
+        let outcome = outcome.with_context(|| format!("CustomResourceDefinition {name}"))?;
+        Ok::<_, Error>((name, outcome))
+    });
+    // In order: only the waits overlap.
+    let mut installed = pin!(installed.buffered(AT_ONCE));
     let mut outcomes = BTreeMap::new();
     let mut good = true;
-    for (number, crd) in crds.iter().enumerate() {
-        let name = crd.name_any();
-        let kind = &crd.spec.names.kind;
-        let step = |step: InstallStep| progress::set(format!("{} of {}: {}", number + 1, crds.len(), step.describe(kind)));
-        let outcome = install(&client, crd, write, &step).await.with_context(|| format!("CustomResourceDefinition {name}"))?;
+    while let Some(installed) = installed.next().await {
+        let (name, outcome) = installed?;
         good &= match &outcome {
             Outcome::Missing => false,
             Outcome::Foreign(comparison) => comparison.unusable.is_none(),
@@ -120,6 +134,36 @@ async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
     Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// The current steps of the CRDs that are being installed, by their position.
+#[derive(Debug)]
+struct Steps {
+    total: usize,
+    running: Mutex<BTreeMap<usize, String>>,
+}
+
+impl Steps {
+    fn new(total: usize) -> Self {
+        Self { total, running: Mutex::default() }
+    }
+
+    /// Sets the step of a CRD; none if it is done.
+    fn set(&self, number: usize, step: Option<String>) {
+        let mut running = locked(&self.running);
+        match step {
+            Some(step) => _ = running.insert(number, step),
+            None => _ = running.remove(&number),
+        }
+        if let Some(line) = self.line(&running) {
+            progress::set(line);
+        }
+    }
+
+    /// The progress: the step of the first CRD that isn't done, because its line is printed next.
+    fn line(&self, running: &BTreeMap<usize, String>) -> Option<String> {
+        running.first_key_value().map(|(number, step)| format!("{} of {}: {step}", number + 1, self.total))
+    }
+}
+
 /// The number of CRDs with each outcome.
 fn summary(outcomes: &BTreeMap<&str, usize>) -> String {
     outcomes.iter().map(|(outcome, count)| format!("{outcome}: {count}")).collect::<Vec<_>>().join(", ")
@@ -128,6 +172,20 @@ fn summary(outcomes: &BTreeMap<&str, usize>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_progress_is_the_step_of_the_first_crd_that_is_not_done() {
+        let steps = Steps::new(3);
+        let line = || steps.line(&locked(&steps.running));
+        steps.set(1, Some("applying B".to_owned()));
+        assert_eq!(line().as_deref(), Some("2 of 3: applying B"));
+        steps.set(0, Some("applying A".to_owned()));
+        assert_eq!(line().as_deref(), Some("1 of 3: applying A"));
+        steps.set(0, None);
+        assert_eq!(line().as_deref(), Some("2 of 3: applying B"));
+        steps.set(1, None);
+        assert_eq!(line(), None);
+    }
 
     #[test]
     fn the_last_line_counts_what_became_of_the_crds() {
