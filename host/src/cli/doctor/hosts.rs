@@ -5,8 +5,8 @@ use crate::permissions::{ACCOUNT, WEBHOOK_SECRET};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
-        coordination::v1::Lease,
-        core::v1::{ConfigMap, Container, Namespace, Pod, Secret},
+        coordination::v1::{Lease, LeaseSpec},
+        core::v1::{ConfigMap, Container, Namespace, Pod, Secret, ServiceAccount},
     },
     jiff::Timestamp,
 };
@@ -144,17 +144,38 @@ fn waits_for(pod: &Pod) -> Option<String> {
     Some(format!("{} is waiting, {}{message}", pod.name_any(), waiting.reason.clone().unwrap_or_default()))
 }
 
+/// The Lease of the leader; none before the first host has led.
+async fn lease(installation: &Installation) -> kube::Result<Option<LeaseSpec>> {
+    let lease = Api::<Lease>::namespaced(installation.client.clone(), &installation.namespace).get_opt(NAME).await?;
+    Ok(lease.and_then(|lease| lease.spec))
+}
+
+/// The seconds since the leader renewed its Lease, and whether it has expired.
+fn age(lease: &LeaseSpec) -> (i64, bool) {
+    let renewed = lease.renew_time.as_ref();
+    let seconds = renewed.map_or(i64::MAX, |renewed| Timestamp::now().as_second().saturating_sub(renewed.0.as_second()));
+    (seconds, seconds > i64::from(lease.lease_duration_seconds.unwrap_or_default()))
+}
+
+/// The leader, if it runs outside of the cluster with its user's rights: it is no pod, and the ServiceAccount of hosts doesn't exist.
+pub(super) async fn outside(installation: &Installation) -> kube::Result<Option<String>> {
+    let (client, namespace) = (&installation.client, &installation.namespace);
+    let current = lease(installation).await?.filter(|lease| !age(lease).1);
+    let Some(holder) = current.and_then(|lease| lease.holder_identity).filter(|holder| !holder.is_empty()) else { return Ok(None) };
+    let pod = Api::<Pod>::namespaced(client.clone(), namespace).get_metadata_opt(&holder).await?;
+    let account = Api::<ServiceAccount>::namespaced(client.clone(), namespace).get_metadata_opt(ACCOUNT).await?;
+    Ok((pod.is_none() && account.is_none()).then_some(holder))
+}
+
 pub(super) async fn leader(installation: &Installation) -> Checked {
     const NOBODY: &str = "a ready host becomes the leader within seconds; otherwise its log has the reason";
-    let lease = Api::<Lease>::namespaced(installation.client.clone(), &installation.namespace).get_opt(NAME).await?;
-    let Some(spec) = lease.and_then(|lease| lease.spec) else {
+    let Some(lease) = lease(installation).await? else {
         return Ok(vec![Finding::wrong("no host has led yet", NOBODY)]);
     };
-    let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else {
+    let (seconds, expired) = age(&lease);
+    let Some(holder) = lease.holder_identity.filter(|holder| !holder.is_empty()) else {
         return Ok(vec![Finding::wrong("no host is the leader, so no plan is applied", NOBODY)]);
     };
-    let seconds = spec.renew_time.map_or(i64::MAX, |renewed| Timestamp::now().as_second().saturating_sub(renewed.0.as_second()));
-    let expired = seconds > i64::from(spec.lease_duration_seconds.unwrap_or_default());
     Ok(vec![if expired {
         Finding::wrong(format!("the leader {holder} renewed its Lease for the last time {seconds} s ago"), NOBODY)
     } else {

@@ -108,11 +108,13 @@ pub(super) async fn run(args: DoctorArgs) -> Result<ExitCode> {
     let deployed = hosts::Deployed::read(&installation).await;
     let served_only = deployed.as_ref().ok().and_then(|deployed| deployed.flag("--namespaces"));
     let namespaces: Vec<String> = served_only.iter().flat_map(|flag| flag.split(',')).map(str::to_owned).collect();
+    // Without the right to find out, the ServiceAccount is checked.
+    let outside = hosts::outside(&installation).await.ok().flatten();
     let checks = [
         Box::pin(checked("crds", definitions::ours(&installation))).await,
         ("neighbours", definitions::neighbours(&installation)),
         checked("namespace", hosts::namespace(&installation)).await,
-        checked("rights", rights::check(&installation, deployed.as_ref().ok(), &namespaces)).await,
+        checked("rights", rights::check(&installation, deployed.as_ref().ok(), &namespaces, outside.as_deref())).await,
         ("hosts", deployed.as_ref().map_or_else(|error| unread(error), hosts::Deployed::check)),
         checked("leader", hosts::leader(&installation)).await,
         checked("policies", policies::check(&installation)).await,

@@ -12,10 +12,19 @@ use serde_json::Value;
 /// The maximum number of concurrent requests.
 const AT_ONCE: usize = 8;
 
-/// Checks a host that serves only these namespaces, or all if there are none.
-pub(super) async fn check(installation: &Installation, deployed: Option<&Deployed>, namespaces: &[String]) -> Checked {
+/// Checks a host that serves only these namespaces, or all if there are none. `outside` is the leader if it runs with its user's rights.
+pub(super) async fn check(
+    installation: &Installation,
+    deployed: Option<&Deployed>,
+    namespaces: &[String],
+    outside: Option<&str>,
+) -> Checked {
+    if let Some(host) = outside {
+        let message = format!("the host {host} runs outside of the cluster, so the rights of the ServiceAccount aren't checked");
+        return Ok(vec![Finding::note(message, "if hosts are to run in the cluster, apply deploy/install")]);
+    }
     let asking = Asking::choose(installation).await?;
-    let mut findings = Vec::new();
+    let mut reviews = Vec::new();
     for feature in features().iter().filter(|feature| is_needed(installation, deployed, feature)) {
         let wanted = attributes(feature, &installation.namespace, namespaces);
         let total = wanted.len();
@@ -31,21 +40,55 @@ pub(super) async fn check(installation: &Installation, deployed: Option<&Deploye
                 if feature.host_objects().is_empty() { String::new() } else { format!(", and deploy/roles/{BESIDE_NAMESPACES}/{name}") };
             format!("apply deploy/roles/{IN_NAMESPACE}/{name} to each of {}{beside}", namespaces.join(", "))
         };
-        let who = asking.who();
-        findings.push(if refused.is_empty() {
-            Finding::ok(format!("{who} has all rights of {name}"))
-        } else if refused.len() < total {
-            let mut names: Vec<String> = refused.iter().map(text).collect();
-            names.sort();
-            Finding::wrong(format!("{who} lacks rights of {name} ({})", names.join(", ")), remedy)
-        } else if *name == BASE {
-            Finding::wrong(format!("{who} has no right of {name}, without which no host becomes ready"), remedy)
-        } else {
-            let message = format!("{who} has no right of {name}, so nothing that needs one is served");
-            Finding::note(message, format!("if this is unintended, {remedy}"))
-        });
+        reviews.push(Review { feature: (*name).to_owned(), total, refused, remedy });
     }
-    Ok(findings)
+    Ok(asking.account().findings(&reviews))
+}
+
+/// The review of a feature's rights.
+struct Review {
+    feature: String,
+    /// The number of its rights.
+    total: usize,
+    refused: Vec<ResourceAttributes>,
+    remedy: String,
+}
+
+/// The account with its verbs.
+struct Account {
+    name: &'static str,
+    has: &'static str,
+    lacks: &'static str,
+}
+
+impl Account {
+    /// The findings: one for the features without any right, which a cluster may intend, and one for each other feature.
+    fn findings(&self, reviews: &[Review]) -> Vec<Finding> {
+        let Self { name: who, has, lacks } = self;
+        let mut findings = Vec::new();
+        let mut absent: Vec<&Review> = Vec::new();
+        for review in reviews {
+            let Review { feature, total, refused, remedy } = review;
+            if refused.is_empty() {
+                findings.push(Finding::ok(format!("{who} {has} all rights of {feature}")));
+            } else if refused.len() < *total {
+                let mut names: Vec<String> = refused.iter().map(text).collect();
+                names.sort();
+                findings.push(Finding::wrong(format!("{who} {lacks} rights of {feature} ({})", names.join(", ")), remedy));
+            } else if feature == BASE {
+                findings.push(Finding::wrong(format!("{who} {has} no right of {feature}, without which no host becomes ready"), remedy));
+            } else {
+                absent.push(review);
+            }
+        }
+        if !absent.is_empty() {
+            let names: Vec<&str> = absent.iter().map(|review| review.feature.as_str()).collect();
+            let remedies: Vec<&str> = absent.iter().map(|review| review.remedy.as_str()).collect();
+            let message = format!("{who} {has} no right of {}, so nothing that needs one is served", names.join(", "));
+            findings.push(Finding::note(message, format!("if this is unintended, {}", remedies.join("; "))));
+        }
+        findings
+    }
 }
 
 /// Whether the cluster has the kinds of a feature, or the hosts have its flag. Hosts have some of the external metrics API's rights for
@@ -124,10 +167,10 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn who(&self) -> &'static str {
+    fn account(&self) -> Account {
         match self {
-            Self::Account(_) => "the ServiceAccount",
-            Self::User(_) => "you, the user of this kubeconfig,",
+            Self::Account(_) => Account { name: "the ServiceAccount", has: "has", lacks: "lacks" },
+            Self::User(_) => Account { name: "you, the user of this kubeconfig,", has: "have", lacks: "lack" },
         }
     }
 
@@ -157,5 +200,39 @@ impl<'a> Asking<'a> {
             }
         };
         Ok(status.is_some_and(|status| status.allowed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_without_a_right_are_one_finding_and_the_user_is_addressed_as_you() {
+        let right =
+            || ResourceAttributes { verb: Some("get".to_owned()), resource: Some("pods".to_owned()), ..ResourceAttributes::default() };
+        let review = |feature: &str, refused: usize| Review {
+            feature: feature.to_owned(),
+            total: 2,
+            refused: vec![right(); refused],
+            remedy: format!("apply deploy/roles/{feature}"),
+        };
+        let reviews = [review(BASE, 2), review("keda", 2), review("kserve", 1), review("leaderworkerset", 2), review("ome", 0)];
+        let you = Account { name: "you", has: "have", lacks: "lack" };
+        let lines: Vec<String> = you
+            .findings(&reviews)
+            .into_iter()
+            .map(|finding| format!("{}: {}", finding.message, finding.remedy.unwrap_or_default()))
+            .collect();
+        assert_eq!(
+            lines,
+            [
+                "you have no right of base, without which no host becomes ready: apply deploy/roles/base",
+                "you lack rights of kserve (get pods): apply deploy/roles/kserve",
+                "you have all rights of ome: ",
+                "you have no right of keda, leaderworkerset, so nothing that needs one is served: if this is unintended, apply deploy/roles/keda; \
+                 apply deploy/roles/leaderworkerset",
+            ]
+        );
     }
 }
