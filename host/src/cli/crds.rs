@@ -106,7 +106,7 @@ fn print(args: &PrintArgs) -> Result<ExitCode> {
 async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
     let client = args.cluster.connect().await?;
     let crds = args.selection.crds()?;
-    let steps = Steps::new(crds.len());
+    let steps = InstallProgress::new(crds.len());
     let (client, steps) = (&client, &steps);
     let installed = stream::iter(crds.iter().enumerate()).map(|(number, crd)| async move {
         let on_step = |step: InstallStep| steps.set(number, Some(step.describe(&crd.spec.names.kind)));
@@ -136,12 +136,12 @@ async fn report(args: &InstallArgs, write: bool) -> Result<ExitCode> {
 
 /// The current steps of the CRDs that are being installed, by their position.
 #[derive(Debug)]
-struct Steps {
+struct InstallProgress {
     total: usize,
     running: Mutex<BTreeMap<usize, String>>,
 }
 
-impl Steps {
+impl InstallProgress {
     fn new(total: usize) -> Self {
         Self { total, running: Mutex::default() }
     }
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_progress_is_the_step_of_the_first_crd_that_is_not_done() {
-        let steps = Steps::new(3);
+        let steps = InstallProgress::new(3);
         let line = || steps.line(&locked(&steps.running));
         steps.set(1, Some("applying B".to_owned()));
         assert_eq!(line().as_deref(), Some("2 of 3: applying B"));

@@ -40,13 +40,13 @@ pub(super) async fn check(
                 if feature.host_objects().is_empty() { String::new() } else { format!(", and deploy/roles/{BESIDE_NAMESPACES}/{name}") };
             format!("apply deploy/roles/{IN_NAMESPACE}/{name} to each of {}{beside}", namespaces.join(", "))
         };
-        reviews.push(Review { feature: (*name).to_owned(), total, refused, remedy });
+        reviews.push(FeatureReview { feature: (*name).to_owned(), total, refused, remedy });
     }
     Ok(asking.account().findings(&reviews))
 }
 
 /// The review of a feature's rights.
-struct Review {
+struct FeatureReview {
     feature: String,
     /// The number of its rights.
     total: usize,
@@ -55,20 +55,20 @@ struct Review {
 }
 
 /// The account with its verbs.
-struct Account {
+struct ReviewedAccount {
     name: &'static str,
     has: &'static str,
     lacks: &'static str,
 }
 
-impl Account {
+impl ReviewedAccount {
     /// The findings: one for the features without any right, which a cluster may intend, and one for each other feature.
-    fn findings(&self, reviews: &[Review]) -> Vec<Finding> {
+    fn findings(&self, reviews: &[FeatureReview]) -> Vec<Finding> {
         let Self { name: who, has, lacks } = self;
         let mut findings = Vec::new();
-        let mut absent: Vec<&Review> = Vec::new();
+        let mut absent: Vec<&FeatureReview> = Vec::new();
         for review in reviews {
-            let Review { feature, total, refused, remedy } = review;
+            let FeatureReview { feature, total, refused, remedy } = review;
             if refused.is_empty() {
                 findings.push(Finding::ok(format!("{who} {has} all rights of {feature}")));
             } else if refused.len() < *total {
@@ -167,10 +167,10 @@ impl<'a> Asking<'a> {
         }
     }
 
-    fn account(&self) -> Account {
+    fn account(&self) -> ReviewedAccount {
         match self {
-            Self::Account(_) => Account { name: "the ServiceAccount", has: "has", lacks: "lacks" },
-            Self::User(_) => Account { name: "you, the user of this kubeconfig,", has: "have", lacks: "lack" },
+            Self::Account(_) => ReviewedAccount { name: "the ServiceAccount", has: "has", lacks: "lacks" },
+            Self::User(_) => ReviewedAccount { name: "you, the user of this kubeconfig,", has: "have", lacks: "lack" },
         }
     }
 
@@ -211,14 +211,14 @@ mod tests {
     fn features_without_a_right_are_one_finding_and_the_user_is_addressed_as_you() {
         let right =
             || ResourceAttributes { verb: Some("get".to_owned()), resource: Some("pods".to_owned()), ..ResourceAttributes::default() };
-        let review = |feature: &str, refused: usize| Review {
+        let review = |feature: &str, refused: usize| FeatureReview {
             feature: feature.to_owned(),
             total: 2,
             refused: vec![right(); refused],
             remedy: format!("apply deploy/roles/{feature}"),
         };
         let reviews = [review(BASE, 2), review("keda", 2), review("kserve", 1), review("leaderworkerset", 2), review("ome", 0)];
-        let you = Account { name: "you", has: "have", lacks: "lack" };
+        let you = ReviewedAccount { name: "you", has: "have", lacks: "lack" };
         let lines: Vec<String> = you
             .findings(&reviews)
             .into_iter()
@@ -230,8 +230,8 @@ mod tests {
                 "you have no right of base, without which no host becomes ready: apply deploy/roles/base",
                 "you lack rights of kserve (get pods): apply deploy/roles/kserve",
                 "you have all rights of ome: ",
-                "you have no right of keda, leaderworkerset, so nothing that needs one is served: if this is unintended, apply deploy/roles/keda; \
-                 apply deploy/roles/leaderworkerset",
+                "you have no right of keda, leaderworkerset, so nothing that needs one is served: if this is unintended, \
+                 apply deploy/roles/keda; apply deploy/roles/leaderworkerset",
             ]
         );
     }
