@@ -10,8 +10,8 @@ const CONTAINER: &str = "host";
 /// Why the host doesn't know its own image.
 #[derive(Debug, thiserror::Error)]
 pub enum OwnImageError {
-    /// There is no such pod, or it has no image.
-    #[error("the host finds no pod {0} that is its own, with an image")]
+    /// There is no such pod.
+    #[error("the host runs outside of a pod (there is no pod {0})")]
     NoPod(String),
     /// The API server refused the request or didn't respond.
     #[error("the host can't read its pod {pod} ({})", sentence(error))]

@@ -40,16 +40,21 @@ impl ClusterArgs {
     /// Connects to a cluster, which must respond.
     pub(crate) async fn connect(&self) -> Result<Client> {
         progress::set("connecting to the API server");
-        let config = self.config().await?;
-        let server = config.cluster_url.to_string();
-        let client = Client::try_from(config).context("setting up the connection to the cluster")?;
-        client.apiserver_version().await.with_context(|| format!("the cluster at {server} doesn't answer"))?;
+        let (client, url) = self.client_with_url().await?;
+        client.apiserver_version().await.with_context(|| no_answer(&url))?;
         Ok(client)
     }
 
     /// Creates a client for a cluster that may be unreachable for now.
     pub(crate) async fn client(&self) -> Result<Client> {
-        Client::try_from(self.config().await?).context("setting up the connection to the cluster")
+        Ok(self.client_with_url().await?.0)
+    }
+
+    /// The same, with the URL of the API server for messages.
+    pub(super) async fn client_with_url(&self) -> Result<(Client, String)> {
+        let config = self.config().await?;
+        let url = config.cluster_url.to_string();
+        Ok((Client::try_from(config).context("setting up the connection to the cluster")?, url))
     }
 
     /// The namespace of the kubeconfig's context, or that of the pod.
@@ -72,6 +77,11 @@ impl ClusterArgs {
         config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         Ok(config)
     }
+}
+
+/// The message about a cluster that doesn't respond.
+pub(super) fn no_answer(url: &str) -> String {
+    format!("the cluster at {url} doesn't answer")
 }
 
 /// The cluster of a context, by default the current one.

@@ -206,10 +206,10 @@ impl ControllerArgs {
     }
 
     /// The settings for all subjects; none if the host is stopped before they are known.
-    async fn settings_of_all(&self, client: &Client, stopped: &mut (impl Future<Output = ()> + Unpin)) -> Option<Settings> {
+    async fn settings_of_all(&self, client: &Client, url: &str, stopped: &mut (impl Future<Output = ()> + Unpin)) -> Option<Settings> {
         let identity = self.policies.identity();
         tokio::select! {
-            settings = self.settings.settings_in_cluster(client, self.policies.namespace(), &identity) => Some(settings),
+            settings = self.settings.settings_in_cluster(client, url, self.policies.namespace(), &identity) => Some(settings),
             () = stopped => None,
         }
     }
@@ -221,8 +221,9 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (traces, layer) = args.start_traces()?.unzip();
     let (log_level, api_errors) = args.start_log(layer)?;
     end_on_panic();
-    let client = observed(args.cluster.client().await?, Arc::clone(&api_errors));
-    let Some(settings_of_all) = args.settings_of_all(&client, &mut stopped).await else { return Ok(ExitCode::SUCCESS) };
+    let (client, url) = args.cluster.client_with_url().await?;
+    let client = observed(client, Arc::clone(&api_errors));
+    let Some(settings_of_all) = args.settings_of_all(&client, &url, &mut stopped).await else { return Ok(ExitCode::SUCCESS) };
     let memory_usage = args.memory_usage.source(settings_of_all.prometheus.as_deref())?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));
     let (shared, claims) = (Shared::default(), Claims { kinds: args.claims, namespaces: args.namespaces.into_iter().collect() });

@@ -1,13 +1,17 @@
 //! An administrator's settings for all subjects, which the controller and the commands that predict its plans share.
 
-use crate::own_pod;
+use super::cluster::no_answer;
+use crate::{
+    own_pod::{self, OwnImageError},
+    problem::sentence,
+};
 use clap::Args;
 use kube::Client;
 use pointsman_core::settings::{BENCHMARK_IMAGE, HOST_NAMESPACE, PICKER_IMAGE};
 use pointsman_core::settings::{Gateway, Scheduler, Settings};
 use pointsman_core::world::adopted::is_object_name;
 use std::time::Duration;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// Domain of Services
 #[derive(Args, Clone, Debug)]
@@ -113,10 +117,10 @@ impl SettingsArgs {
     }
 
     /// The same in a cluster, where the image is that of the host's own pod.
-    pub(super) async fn settings_in_cluster(&self, client: &Client, namespace: &str, pod: &str) -> Settings {
+    pub(super) async fn settings_in_cluster(&self, client: &Client, url: &str, namespace: &str, pod: &str) -> Settings {
         let mut settings = self.settings();
         if self.picker_image.is_none() {
-            settings.picker_image = own_image(client, namespace, pod).await;
+            settings.picker_image = own_image(client, url, namespace, pod).await;
         }
         settings
     }
@@ -125,26 +129,59 @@ impl SettingsArgs {
 /// The delay before the host reads its own pod again.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
 
+/// The minimum interval between two log lines about it.
+const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
+
 /// The host's own image; none if it can't be found out.
-async fn own_image(client: &Client, namespace: &str, pod: &str) -> Option<String> {
+async fn own_image(client: &Client, url: &str, namespace: &str, pod: &str) -> Option<String> {
+    let mut complained: Option<Instant> = None;
     loop {
         match own_pod::image(client, namespace, pod).await {
             Ok(image) => return Some(image),
+            Err(error @ OwnImageError::NoPod(_)) => {
+                tracing::info!("{error}: LLMInferenceServices get no endpoint picker, unless --picker-image or --scheduler llm-d is set");
+                return None;
+            }
             Err(error) if error.is_permanent() => {
                 tracing::warn!("{error}");
                 // A separate line, because the missing right itself is logged only once.
                 tracing::warn!("LLMInferenceServices get no endpoint picker of this project: set --picker-image, or --scheduler llm-d");
                 return None;
             }
-            Err(error) => tracing::warn!("{error}: trying again"),
+            Err(error) if complained.is_none_or(|at| at.elapsed() >= COMPLAINT_INTERVAL) => {
+                complained = Some(Instant::now());
+                tracing::warn!("{}; trying again", complaint(&error, url));
+            }
+            Err(_) => {}
         }
         sleep(RETRY_INTERVAL).await;
+    }
+}
+
+/// Why the pod can't be read: in most cases, the cluster doesn't respond at all.
+fn complaint(error: &OwnImageError, url: &str) -> String {
+    match error {
+        OwnImageError::Unread { error, .. } if !matches!(error, kube::Error::Api(_)) => format!("{}: {}", no_answer(url), sentence(error)),
+        error => error.to_string(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kube::{Config, core::Status};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_does_not_answer_is_named_and_a_refusal_keeps_its_message() {
+        let url = "http://127.0.0.1:1/";
+        let client = Client::try_from(Config::new(url.parse().unwrap())).unwrap();
+        let error = own_pod::image(&client, "a", "b").await.unwrap_err();
+        assert!(complaint(&error, url).starts_with("the cluster at http://127.0.0.1:1/ doesn't answer: "), "{error}");
+        let status = Status::failure("the server is overloaded", "TooManyRequests").with_code(429);
+        let error = OwnImageError::Unread { pod: "a/b".to_owned(), error: kube::Error::Api(Box::new(status)) };
+        assert_eq!(complaint(&error, url), "the host can't read its pod a/b (the server is overloaded)");
+        assert_eq!(OwnImageError::NoPod("a/b".to_owned()).to_string(), "the host runs outside of a pod (there is no pod a/b)");
+    }
 
     #[test]
     fn the_scheduler_of_pods_is_a_dns_name() {
