@@ -22,6 +22,9 @@ const AGENT: &str = concat!("pointsman/", env!("CARGO_PKG_VERSION"));
 /// The variable with the kubeconfig's path, or with several.
 const KUBECONFIG: &str = "KUBECONFIG";
 
+/// The place of an error in the files of that variable, or in the default file.
+const PLACE: &str = "in the kubeconfig";
+
 /// The error if no kubeconfig exists and no pod has a ServiceAccount.
 const NO_CLUSTER: &str = "no cluster is configured: specify one with --kubeconfig or KUBECONFIG, or run in a pod with a ServiceAccount";
 
@@ -65,12 +68,13 @@ impl ClusterArgs {
     async fn config(&self) -> Result<Config> {
         let mut config = match (&self.kubeconfig, &self.context) {
             (Some(file), context) => {
-                let kubeconfig = Kubeconfig::read_from(file).map_err(unread)?;
-                select(kubeconfig, context.clone()).await.with_context(|| format!("in the kubeconfig {}", file.display()))?
+                let place = format!("in the kubeconfig {}", file.display());
+                let kubeconfig = Kubeconfig::read_from(file).map_err(|error| unread(error, &place))?;
+                select(kubeconfig, context.clone()).await.context(place)?
             }
             (None, Some(context)) => {
-                let kubeconfig = Kubeconfig::read().map_err(|error| missing().unwrap_or_else(|| unread(error)))?;
-                select(kubeconfig, Some(context.clone())).await.context("in the kubeconfig")?
+                let kubeconfig = Kubeconfig::read().map_err(|error| missing().unwrap_or_else(|| unread(error, PLACE)))?;
+                select(kubeconfig, Some(context.clone())).await.context(PLACE)?
             }
             (None, None) => Config::infer().await.map_err(|error| missing().unwrap_or_else(|| no_cluster(error)))?,
         };
@@ -101,11 +105,11 @@ fn no_context(name: &str, contexts: &[String]) -> Error {
     anyhow!("there is no context {name}: specify one of {} with --context", contexts.join(", "))
 }
 
-fn unread(error: KubeconfigError) -> Error {
+fn unread(error: KubeconfigError, place: &str) -> Error {
     match error {
         // Its text is the debug form of the path.
         KubeconfigError::ReadConfig(error, file) => Error::from(error).context(format!("reading the kubeconfig {}", file.display())),
-        error => Error::from(error).context("in the kubeconfig"),
+        error => Error::from(error).context(place.to_owned()),
     }
 }
 
@@ -172,7 +176,7 @@ contexts:
             error.to_string(),
             "KUBECONFIG names /nowhere/k, which doesn't exist: set it to your kubeconfig, or specify one with --kubeconfig"
         );
-        let error = unread(Kubeconfig::read_from("/nowhere/k").unwrap_err());
+        let error = unread(Kubeconfig::read_from("/nowhere/k").unwrap_err(), PLACE);
         assert_eq!(sentence(error.as_ref()), "reading the kubeconfig /nowhere/k: No such file or directory (os error 2)");
     }
 }
