@@ -1,6 +1,7 @@
 //! The connection to a cluster.
 
 use super::progress;
+use crate::problem::sentence;
 use anyhow::{Context, Error, Result, anyhow};
 use clap::Args;
 use http::{HeaderValue, header::USER_AGENT};
@@ -76,7 +77,7 @@ impl ClusterArgs {
                 let kubeconfig = Kubeconfig::read().map_err(|error| missing().unwrap_or_else(|| unread(error, PLACE)))?;
                 select(kubeconfig, Some(context.clone())).await.context(PLACE)?
             }
-            (None, None) => Config::infer().await.map_err(|error| missing().unwrap_or_else(|| no_cluster(error)))?,
+            (None, None) => Config::infer().await.map_err(|error| missing().unwrap_or_else(|| no_cluster(&error)))?,
         };
         config.headers.push((USER_AGENT, HeaderValue::from_static(AGENT)));
         Ok(config)
@@ -124,20 +125,23 @@ fn missing_file(list: &OsStr) -> Option<Error> {
     Some(anyhow!("{KUBECONFIG} names {file}, which doesn't exist: set it to your kubeconfig, or specify one with --kubeconfig"))
 }
 
-/// Neither a kubeconfig nor a pod's ServiceAccount specifies a cluster.
-fn no_cluster(error: InferConfigError) -> Error {
-    let is_absent = match error.source().and_then(|cause| cause.downcast_ref::<KubeconfigError>()) {
-        Some(KubeconfigError::ReadConfig(error, _)) => error.kind() == ErrorKind::NotFound,
-        Some(KubeconfigError::FindPath) => true,
-        _ => false,
-    };
-    if is_absent { anyhow!(NO_CLUSTER) } else { Error::from(error).context(NO_CLUSTER) }
+/// Neither a kubeconfig nor a pod's ServiceAccount specifies a cluster. Outside of a pod, only an existing kubeconfig can be wrong.
+fn no_cluster(error: &InferConfigError) -> Error {
+    match error.source().and_then(|cause| cause.downcast_ref::<KubeconfigError>()) {
+        Some(KubeconfigError::ReadConfig(cause, file)) if cause.kind() != ErrorKind::NotFound => {
+            anyhow!("reading the kubeconfig {}: {cause}", file.display())
+        }
+        Some(KubeconfigError::ReadConfig(..) | KubeconfigError::FindPath) | None => anyhow!(NO_CLUSTER),
+        Some(KubeconfigError::LoadContext(name)) => {
+            anyhow!("{PLACE}: its current context {name} doesn't exist: specify another with --context")
+        }
+        Some(cause) => anyhow!("{PLACE}: {}", sentence(cause)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::sentence;
 
     fn kubeconfig() -> Kubeconfig {
         Kubeconfig::from_yaml(
