@@ -19,7 +19,7 @@ pub fn sentence(error: &(dyn Error + 'static)) -> String {
 }
 
 /// The error as one of kube, which other errors may box.
-fn kube_error(error: &(dyn Error + 'static)) -> Option<&kube::Error> {
+fn kube_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a kube::Error> {
     error.downcast_ref::<kube::Error>().or_else(|| error.downcast_ref::<Box<kube::Error>>().map(AsRef::as_ref))
 }
 

@@ -227,6 +227,10 @@ pub struct PolicySetStatus {
     #[schemars(length(max = 253))]
     pub replaced_by: Option<String>,
 
+    /// When the phase last changed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase_since: Option<Time>,
+
     /// When the set became active.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub promoted_at: Option<Time>,

@@ -205,6 +205,12 @@ impl ControllerArgs {
         Ok((level, errors))
     }
 
+    /// The client, whose errors are counted, and the URL of its cluster.
+    async fn observed_client(&self, errors: &Arc<ApiErrors>) -> Result<(Client, String)> {
+        let (client, url) = self.cluster.client_with_url().await?;
+        Ok((observed(client, Arc::clone(errors)), url))
+    }
+
     /// The settings for all subjects; none if the host is stopped before they are known.
     async fn settings_of_all(&self, client: &Client, url: &str, stopped: &mut (impl Future<Output = ()> + Unpin)) -> Option<Settings> {
         let identity = self.policies.identity();
@@ -221,8 +227,7 @@ pub(super) async fn run(args: ControllerArgs) -> Result<ExitCode> {
     let (traces, layer) = args.start_traces()?.unzip();
     let (log_level, api_errors) = args.start_log(layer)?;
     end_on_panic();
-    let (client, url) = args.cluster.client_with_url().await?;
-    let client = observed(client, Arc::clone(&api_errors));
+    let (client, url) = args.observed_client(&api_errors).await?;
     let Some(settings_of_all) = args.settings_of_all(&client, &url, &mut stopped).await else { return Ok(ExitCode::SUCCESS) };
     let memory_usage = args.memory_usage.source(settings_of_all.prometheus.as_deref())?;
     let (unlisted, listed) = watch::channel(Some("the watches haven't begun yet".to_owned()));

@@ -225,6 +225,7 @@ pub(super) fn status(set: &PolicySet, phase: PolicySetPhase, since: Option<&Time
             PolicySetPhase::Abandoned | PolicySetPhase::Previous => facts.replaced_by.clone().or(before.replaced_by.filter(|_| !turned)),
             PolicySetPhase::Candidate | PolicySetPhase::Active => None,
         },
+        phase_since: if turned { Some(now.clone()) } else { before.phase_since },
         promoted_at,
         activations,
         conditions,
@@ -257,11 +258,12 @@ fn paced(progress: &Progress) -> Option<(&'static str, String)> {
 }
 
 /// The sets that are no longer retained, oldest first. Each activation leaves candidates over the previous set behind; these evict no set
-/// that was once active.
+/// that was once active. The age of the others counts from their end: whoever withdraws a change can still read what became of it.
 pub(super) fn superfluous(sets: &BTreeMap<String, PolicySet>, in_use: &BTreeSet<String>) -> Vec<String> {
     let decided = |set: &PolicySet| set.status.as_ref().and_then(|status| status.promoted_at.as_ref()).map(|at| at.0);
     let mut free: Vec<_> = sets.values().filter(|set| !in_use.contains(&set.name_any())).collect();
-    free.sort_by_key(|set| (decided(set), set.creation_timestamp().map(|at| at.0)));
+    let ended = |set: &PolicySet| set.status.as_ref().and_then(|status| status.phase_since.as_ref()).map(|at| at.0);
+    free.sort_by_key(|set| (decided(set), ended(set), set.creation_timestamp().map(|at| at.0)));
     let (decided, never): (Vec<_>, Vec<_>) = free.into_iter().partition(|set| decided(set).is_some());
     let oldest = |sets: Vec<&PolicySet>| -> Vec<String> {
         sets.iter().take(sets.len().saturating_sub(MAX_OLD_SETS)).map(|set| set.name_any()).collect()
@@ -405,6 +407,11 @@ mod tests {
         }
         let in_use = BTreeSet::from([name(&digests[0]), name(&digests[3])]);
         let expected = [2, 4, 6, 8, 1, 5, 7, 9].map(|number: usize| name(&digests[number]));
+        assert_eq!(superfluous(&sets, &in_use), expected);
+        // A set whose change has just been withdrawn can still be read, however old it is.
+        let withdrawn = sets.get_mut(&name(&digests[2])).unwrap();
+        withdrawn.status.as_mut().unwrap().phase_since = Some(time(100));
+        let expected = [4, 6, 8, 10, 1, 5, 7, 9].map(|number: usize| name(&digests[number]));
         assert_eq!(superfluous(&sets, &in_use), expected);
     }
 }

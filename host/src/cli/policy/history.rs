@@ -80,7 +80,9 @@ fn table(sets: &[PolicySet], now: Timestamp) -> String {
             let summary = activation.and_then(|activation| activation.summary.clone()).or(status.summary);
             let known = radius.evaluated > 0 || radius.subjects > 0;
             let count = |count: i64| if known { count.to_string() } else { String::new() };
-            let since = status.promoted_at.map(|at| at.0).or(set.creation_timestamp().map(|at| at.0));
+            let is_candidate = phase(set) == Some(PolicySetPhase::Candidate);
+            let since = status.phase_since.filter(|_| is_candidate).or(status.promoted_at);
+            let since = since.map(|at| at.0).or(set.creation_timestamp().map(|at| at.0));
             [
                 number(set),
                 set.name_any(),
