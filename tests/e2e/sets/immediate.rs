@@ -2,7 +2,7 @@
 
 use super::{counts, decides, digest, has, message, radius, reason, set_that, start, turns, waits};
 use crate::services::{
-    Space, fixed,
+    Space, fixed, own_cluster,
     policies::{spoils_pods, traps},
     with_model,
 };
@@ -56,7 +56,7 @@ async fn an_immediate_update_by_which_plans_fail_waits_unless_it_is_forced_and_s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_that_the_api_server_rejects_are_found_before_an_update_is_active_and_pause_it_if_it_is_forced() {
-    let cluster = PolicyCluster::start().await;
+    let cluster = PolicyCluster::from_cluster(own_cluster(Some(&[])));
     let host = start(&cluster, &[]).await;
     let space = Space::on(&cluster, "invalid").await;
     space.serves("a", with_model(json!({"engine": fixed(1)}))).await;
