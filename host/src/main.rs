@@ -2,7 +2,6 @@
 
 use anyhow::{Context, Result};
 use pointsman::cli::{self, Cli};
-use pointsman::problem::sentence;
 use pointsman_sandbox::isolate;
 use std::process::ExitCode;
 use tokio::runtime::Runtime;
@@ -16,7 +15,7 @@ fn main() -> ExitCode {
     match run() {
         Ok(code) => code,
         Err(error) => {
-            cli::error(sentence(error.as_ref()));
+            cli::report(&error);
             cli::exit_code(&error)
         }
     }

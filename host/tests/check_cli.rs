@@ -50,6 +50,23 @@ fn what_keeps_a_planned_service_from_being_ready_is_told_and_with_complete_files
 }
 
 #[test]
+fn an_unknown_version_is_an_error_a_kind_without_use_is_named_and_the_last_of_equal_objects_counts() {
+    let folder = folder("check-cli/versions");
+    let newer = "apiVersion: serving.kserve.io/v9\nkind: LLMInferenceService\nmetadata: {name: llama}\nspec: {}\n";
+    let others = "apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: t}\n---\n\
+                  apiVersion: gateway.networking.k8s.io/v1alpha2\nkind: HTTPRoute\nmetadata: {name: r}\n---\n\
+                  apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n";
+    fs::write(folder.join("a.yaml"), format!("{newer}---\n{others}---\n{CHAT}---\n{CHAT}")).unwrap();
+    let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
+    let lines: Vec<&str> = printed.lines().collect();
+    assert!(lines[0].starts_with("a.yaml:1: unknown version serving.kserve.io/v9 of LLMInferenceService: pointsman"), "{printed}");
+    assert!(lines[1].starts_with("a.yaml:23: warning: InferenceService chat: the InferenceService default/chat replaces"), "{printed}");
+    let skipped = "skipped, because the controller does nothing with them: 1 HTTPRoute (gateway.networking.k8s.io/v1alpha2: only v1 is read), \
+                   1 Thing (example.com/v1)";
+    assert_eq!(lines[2..], [skipped, "4 objects (3 of other kinds skipped): 1 error, 1 warning, 0 audit findings"]);
+}
+
+#[test]
 fn all_that_is_wrong_is_told_at_once_by_file_and_line() {
     let folder = folder("check-cli/bad");
     let bad = "apiVersion: ome.io/v1beta1\nkind: InferenceService\nmetadata: {name: Bad}\nspec:\n  model: {}\n  engine:\n    minReplicas: many\n    maxReplica: 1\n";

@@ -75,7 +75,11 @@ fn what_is_wrong_is_told_with_file_and_line() {
         (3, "# x\njust text\n", "a.yaml:2: this is not a Kubernetes object"),
         (1, "---\nkind: InferenceService\n", "a.yaml:2: this is not a Kubernetes object: apiVersion is missing: set it"),
         (1, "apiVersion: ome.io/v1beta1\nkind: InferenceService\nspec: {}\n", "a.yaml:1: the InferenceService has no metadata.name"),
-        (1, &format!("{CHAT}---\n{CHAT}"), "a.yaml:7: the InferenceService default/chat already exists, at a.yaml:1"),
+        (
+            1,
+            &CHAT.replace("v1beta1", "v9"),
+            "a.yaml:1: unknown version ome.io/v9 of InferenceService: pointsman 0.1.0 reads v1beta1; write the object in this version",
+        ),
         (1, &format!("{CHAT}  engine:\n    minReplicas: [1]\n"), "a.yaml:7: spec.engine.minReplicas: invalid type: sequence"),
         (
             1,
@@ -100,6 +104,32 @@ fn what_is_wrong_is_told_with_file_and_line() {
     assert!(refused_with(64, &folder, &["explain", "chat"]).contains("is not KIND/NAME"));
     let (_, said) = ended(64, &folder, &["render", "-f", "a.yaml", "--without", "things.example.com"], "");
     assert!(said.contains("things.example.com") && said.contains("scaledobjects.keda.sh"), "{said}");
+}
+
+#[test]
+fn the_errors_of_all_files_are_reported_at_once() {
+    let folder = folder("render-cli/several");
+    fs::write(folder.join("a.yaml"), CHAT.replace("v1beta1", "v9")).unwrap();
+    fs::write(folder.join("b.yaml"), format!("{CHAT}  engine:\n    minReplicas: [1]\n")).unwrap();
+    let (_, said) = ended(1, &folder, &["render", "-f", "."], "");
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(lines.len() == 2 && lines[0].starts_with("error: a.yaml:1: unknown version ome.io/v9"), "{said}");
+    assert!(lines[1].starts_with("error: b.yaml:7: spec.engine.minReplicas: invalid type: sequence"), "{said}");
+    fs::write(folder.join("c.yaml"), "name: [").unwrap();
+    let (_, said) = ended(3, &folder, &["render", "-f", "."], "");
+    assert!(said.lines().count() == 3 && said.starts_with("error: c.yaml:1: "), "{said}");
+}
+
+#[test]
+fn the_last_of_equal_objects_is_planned_as_kubectl_applies_it() {
+    let folder = folder("render-cli/equal");
+    let last = format!("{CHAT}  engine:\n    minReplicas: 3\n    maxReplicas: 3\n");
+    fs::write(folder.join("a.yaml"), format!("{CHAT}---\n{last}")).unwrap();
+    let (printed, said) = ended(0, &folder, &["render", "-f", "."], "");
+    assert!(said.contains("a.yaml:7: the InferenceService default/chat replaces the one at a.yaml:1"), "{said}");
+    assert!(printed.contains("replicas: 3"), "{printed}");
+    fs::write(folder.join("a.yaml"), &last).unwrap();
+    assert_eq!(ended(0, &folder, &["render", "-f", "."], ""), (printed, String::new()));
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! The exit codes of all commands, except for 0 and 1. docs/command-line.md describes them.
 
+use super::output;
+use crate::problem::sentence;
 use anyhow::{Error, Result};
 use std::process::ExitCode;
 
@@ -34,8 +36,40 @@ impl<T, E: Into<Error>> InputResult<T> for Result<T, E> {
     }
 }
 
+/// Several errors in the inputs: a person fixes all of them before the next attempt.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", lines(.0))]
+pub(super) struct InputErrors(Vec<Error>);
+
+impl InputErrors {
+    /// Fails if there are errors.
+    pub(super) fn check(mut errors: Vec<Error>) -> Result<()> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => errors.pop().map_or(Ok(()), Err),
+            _ => Err(Self(errors).into()),
+        }
+    }
+}
+
+fn lines(errors: &[Error]) -> String {
+    errors.iter().map(|error| sentence(error.as_ref())).collect::<Vec<_>>().join("\n")
+}
+
+/// Writes an error to stderr: a line for each of several.
+pub fn report(error: &Error) {
+    match error.downcast_ref() {
+        Some(InputErrors(errors)) => errors.iter().for_each(report),
+        None => output::error(sentence(error.as_ref())),
+    }
+}
+
 /// The exit code for an error.
 pub fn code(error: &Error) -> ExitCode {
+    if let Some(InputErrors(errors)) = error.downcast_ref() {
+        let unreadable = errors.iter().flat_map(Error::chain).any(|cause| cause.is::<UnreadableError>());
+        return if unreadable { ExitCode::from(UNREADABLE) } else { ExitCode::FAILURE };
+    }
     for cause in error.chain() {
         if cause.is::<UsageError>() {
             return ExitCode::from(USAGE);
@@ -51,7 +85,6 @@ pub fn code(error: &Error) -> ExitCode {
 mod tests {
     use super::*;
     use anyhow::{Context, anyhow};
-    use pointsman_sandbox::text::sentence;
     use std::io;
 
     #[test]
@@ -66,5 +99,13 @@ mod tests {
         assert_eq!(coded(&unread.context("comparing")), expected(UNREADABLE));
         assert_eq!((coded(&usage), coded(&usage.context("of this command"))), (expected(USAGE), expected(USAGE)));
         assert_eq!(coded(&anyhow!("no answer")), expected(1));
+
+        let wrong = || anyhow!("a.yaml:1: it is wrong");
+        assert!(InputErrors::check(Vec::new()).is_ok());
+        assert_eq!(InputErrors::check(vec![wrong()]).unwrap_err().to_string(), "a.yaml:1: it is wrong");
+        let both = InputErrors::check(vec![wrong(), absent().context("reading b.yaml").readable().unwrap_err()]).unwrap_err();
+        assert_eq!(sentence(both.as_ref()), "a.yaml:1: it is wrong\nreading b.yaml: no such file");
+        let wrong = InputErrors::check(vec![wrong(), wrong()]).unwrap_err();
+        assert_eq!((coded(&both), coded(&wrong)), (expected(UNREADABLE), expected(1)));
     }
 }

@@ -42,8 +42,7 @@ mod upstream_flags;
 mod yaml;
 
 pub(crate) use cluster::ClusterArgs;
-pub use exit::code as exit_code;
-pub use output::error;
+pub use exit::{code as exit_code, report};
 
 use anyhow::Result;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};

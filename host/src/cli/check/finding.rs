@@ -75,6 +75,9 @@ pub(super) struct Report {
     pub(super) objects: usize,
     /// The number of objects of others' kinds.
     pub(super) others: usize,
+    /// A note on those of other projects and of unknown kinds, if there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) skipped: Option<String>,
     pub(super) errors: usize,
     pub(super) warnings: usize,
     pub(super) audits: usize,
@@ -120,6 +123,7 @@ impl Report {
             let objects = of(self.unevaluated_objects, "object");
             lines.push(format!("not evaluated: the rules on {objects} with errors: fix the errors and run the command again"));
         }
+        lines.extend(self.skipped.clone());
         let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
         let others = if self.others > 0 { format!(" ({} of other kinds skipped)", self.others) } else { String::new() };
         lines.push(format!("{}{others}: {counts}", of(self.objects, "object")));

@@ -18,7 +18,7 @@ use super::{
         files::{self, Document},
         model_files::fill_models_in,
         no_subject,
-        objects::{self, OfflineObjects},
+        objects::{self, OfflineObjects, Replacement},
         policies,
     },
     output::{self, OutputArgs},
@@ -134,12 +134,19 @@ impl CheckRun {
             if let Some(name) = generated {
                 objects::name(&mut document.object, name);
             }
-            let refusal = survey.gathered.take(document, args.files_namespace(), ours).err();
+            let (replacement, refusal) = match survey.gathered.take(document, args.files_namespace(), ours) {
+                Ok(replacement) => (replacement, None),
+                Err(refusal) => (None, Some(refusal)),
+            };
             let Some(mut object) = object else {
-                survey.report.others += 1;
+                // An object of an unknown version isn't one of another kind.
+                survey.report.others += usize::from(refusal.is_none());
                 survey.report.findings.extend(refusal.map(of_other));
                 continue;
             };
+            let warning = |Replacement { place, message }| Finding::new(Severity::Warning, &place, &object.named, String::new(), message);
+            let warning = replacement.map(warning);
+            object.findings.extend(warning);
             survey.report.not_evaluated.extend(object.hold(evaluator));
             if let Some(refusal) = refusal.or_else(|| object.unread()) {
                 object.refuse(refusal);
@@ -148,6 +155,7 @@ impl CheckRun {
         }
         survey.objects.retain(|object| object.is_wanted(&args.only));
         survey.report.objects = survey.objects.len();
+        survey.report.skipped = survey.gathered.skipped();
         survey
     }
 
@@ -158,7 +166,8 @@ impl CheckRun {
 
     /// Plans the services without errors, and evaluates the rules of stage Output on their objects.
     fn planned(mut self, set: ActiveSet, args: &OfflineArgs, machines: Option<&Machines>, complete: bool) -> Report {
-        let of_key = |objects: &[Object], key: &ObjectKey| objects.iter().position(|object| object.is(key));
+        // The last one of equal objects is planned.
+        let of_key = |objects: &[Object], key: &ObjectKey| objects.iter().rposition(|object| object.is(key));
         let good = |key: &ObjectKey| of_key(&self.objects, key).and_then(|at| self.objects.get(at)).is_some_and(|object| !object.is_bad());
         let subjects = self.gathered.subjects.iter().filter(|key| good(key)).cloned().collect();
         let mut world = self.gathered.world;

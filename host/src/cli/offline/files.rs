@@ -2,7 +2,7 @@
 
 use super::fields::Node;
 use crate::cli::{
-    exit::InputResult,
+    exit::{InputErrors, InputResult},
     yaml::{as_written, parse_error_message},
 };
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -61,13 +61,8 @@ pub(in crate::cli) struct Document {
 
 /// All objects in these files and folders, in order. A file that is specified twice is read once.
 pub(in crate::cli) fn read(paths: &[PathBuf]) -> Result<Vec<Document>> {
-    let mut documents = Vec::new();
-    let mut seen = BTreeSet::new();
-    for path in paths {
-        for source in sources(path).readable()? {
-            source.read(&mut seen, &mut documents).readable()?;
-        }
-    }
+    let (documents, problems) = read_on(paths);
+    InputErrors::check(problems)?;
     Ok(documents)
 }
 
@@ -76,8 +71,10 @@ pub(in crate::cli) fn read_on(paths: &[PathBuf]) -> (Vec<Document>, Vec<Error>) 
     let (mut documents, mut problems) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
     for path in paths {
-        match sources(path) {
-            Ok(sources) => problems.extend(sources.into_iter().filter_map(|source| source.read(&mut seen, &mut documents).err())),
+        match sources(path).readable() {
+            Ok(sources) => {
+                problems.extend(sources.into_iter().filter_map(|source| source.read(&mut seen, &mut documents).readable().err()))
+            }
             Err(problem) => problems.push(problem),
         }
     }

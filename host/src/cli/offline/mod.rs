@@ -8,6 +8,7 @@ pub(super) mod policies;
 
 use super::{
     HostNamespaceArgs,
+    exit::InputErrors,
     memory::{Machines, simulate},
     progress,
     settings::SettingsArgs,
@@ -127,9 +128,11 @@ pub struct Planned {
 impl Offline {
     /// Reads the files, and loads the active policies. Blocks while plugins are compiled.
     pub fn read(args: &OfflineArgs, loader: &Loader) -> Result<Self> {
-        let mut documents = files::read(&args.files)?;
+        let (mut documents, mut problems) = files::read_on(&args.files);
         let of_models = fill_models_in(&mut documents, &args.model_files)?;
-        let mut gathered = gather(documents, args.files_namespace())?;
+        let (mut gathered, invalid) = gather(documents, args.files_namespace());
+        problems.extend(invalid);
+        InputErrors::check(problems)?;
         let set = policies::set(loader, &gathered, &args.host.host_namespace, args.plugin_dir.as_deref())?;
         gathered.world.set_available(args.available());
         let mut notes = [gathered.notes(), of_models].concat();

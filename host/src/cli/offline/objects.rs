@@ -4,19 +4,20 @@ use super::{
     fields::{self, InvalidObject},
     files::{Document, SourceLocation},
 };
-use anyhow::Result;
+use anyhow::Error;
 use k8s_openapi::api::core::v1::ConfigMap;
 use pointsman_core::{
     resource::{BASE_MODEL, CLUSTER_BASE_MODEL, NAMESPACE, Resource},
     selector::NAMESPACE_NAME,
     structural,
+    subject_kind::ALL,
     world::{ObjectKey, World},
 };
 use pointsman_crds::policy::{plugin::PolicyPlugin, rule::ValidationRule};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::PathBuf,
     sync::Arc,
 };
@@ -41,6 +42,8 @@ pub(in crate::cli) struct OfflineObjects {
     pub(in crate::cli) config_maps: HashMap<(String, String), Arc<ConfigMap>>,
     /// The number of ignored objects per kind.
     skipped: BTreeMap<String, usize>,
+    /// Objects that replace earlier ones.
+    pub(in crate::cli) replaced: Vec<Replacement>,
     /// Fields that are in no schema.
     unknown: Vec<(SourceLocation, Vec<structural::Step>)>,
     seen: HashMap<Id, SourceLocation>,
@@ -63,14 +66,24 @@ pub(in crate::cli) struct Ruled {
     pub(in crate::cli) rule: ValidationRule,
 }
 
-/// Sorts the documents. Objects without a namespace get this one.
-pub(in crate::cli) fn gather(documents: Vec<Document>, namespace: &str) -> Result<OfflineObjects> {
+/// Sorts the documents, and returns all errors in them. Objects without a namespace get this one.
+pub(in crate::cli) fn gather(documents: Vec<Document>, namespace: &str) -> (OfflineObjects, Vec<Error>) {
     let ours = structural::kinds();
-    let mut gathered = OfflineObjects::default();
+    let (mut gathered, mut problems) = (OfflineObjects::default(), Vec::new());
     for document in documents {
-        gathered.take(document, namespace, ours)?;
+        match gathered.take(document, namespace, ours) {
+            Ok(replaced) => gathered.replaced.extend(replaced),
+            Err(problem) => problems.push(problem.into()),
+        }
     }
-    Ok(gathered)
+    (gathered, problems)
+}
+
+/// An object that replaces an earlier one of the files.
+#[derive(Debug)]
+pub(in crate::cli) struct Replacement {
+    pub(in crate::cli) place: SourceLocation,
+    pub(in crate::cli) message: String,
 }
 
 impl OfflineObjects {
@@ -80,19 +93,28 @@ impl OfflineObjects {
             let (place, field) = fields::locate(place, path);
             format!("{place}: {field}: unknown field, which is ignored")
         });
-        let mut notes: Vec<String> = told.collect();
+        let replaced = self.replaced.iter().map(|Replacement { place, message }| format!("{place}: {message}"));
+        let mut notes: Vec<String> = replaced.chain(told).collect();
         if self.unknown.len() > MAX_NAMES_LISTED {
             notes.push(format!("and {} more unknown fields", self.unknown.len() - MAX_NAMES_LISTED));
         }
-        if !self.skipped.is_empty() {
-            let skipped: Vec<String> = self.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
-            notes.push(format!("skipped, because the controller does nothing with them: {}", skipped.join(", ")));
-        }
+        notes.extend(self.skipped());
         notes
     }
 
-    /// Adds a document. Objects without a namespace get this one.
-    pub(in crate::cli) fn take(&mut self, document: Document, namespace: &str, ours: &structural::Kinds) -> Result<(), InvalidObject> {
+    /// A note on the objects that no part of the controller reads, if there are any.
+    pub(in crate::cli) fn skipped(&self) -> Option<String> {
+        let skipped: Vec<String> = self.skipped.iter().map(|(kind, count)| format!("{count} {kind}")).collect();
+        (!skipped.is_empty()).then(|| format!("skipped, because the controller does nothing with them: {}", skipped.join(", ")))
+    }
+
+    /// Adds a document. It replaces an equal object, as it does if kubectl applies the files. Objects without a namespace get this one.
+    pub(in crate::cli) fn take(
+        &mut self,
+        document: Document,
+        namespace: &str,
+        ours: &structural::Kinds,
+    ) -> Result<Option<Replacement>, InvalidObject> {
         let Document { place, mut object } = document;
         let text = |object: &Map<String, Value>, field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text(&object, "apiVersion"), text(&object, "kind"));
@@ -103,7 +125,7 @@ impl OfflineObjects {
                 return Err(InvalidObject::new(&place, message));
             }
             *self.skipped.entry("that are not Kubernetes objects".to_owned()).or_default() += 1;
-            return Ok(());
+            return Ok(None);
         }
         let resource = Resource::find(&api_version, &kind);
         let kind_of_ours = ours.get(&(api_version.clone(), kind.clone()));
@@ -111,10 +133,15 @@ impl OfflineObjects {
         let of_policy = api_version.starts_with("policy.pointsman.dev/") && kind_of_ours.is_some();
         let (plugin, rule) = (of_policy && kind == "PolicyPlugin", of_policy && kind == "ValidationRule");
         if resource.is_none() && !config_map && !plugin && !rule {
-            if !well_known(&api_version) {
+            if let Some(known) = known_versions(ours, &api_version, &kind) {
+                return Err(unknown_version(&place, &api_version, &kind, &known));
+            }
+            if let Some(version) = neighbour_version(&api_version, &kind) {
+                *self.skipped.entry(format!("{kind} ({api_version}: only {version} is read)")).or_default() += 1;
+            } else if !well_known(&api_version) {
                 *self.skipped.entry(format!("{kind} ({api_version})")).or_default() += 1;
             }
-            return Ok(());
+            return Ok(None);
         }
 
         let name = object.get("metadata").and_then(|metadata| metadata["name"].as_str()).unwrap_or_default().to_owned();
@@ -124,12 +151,6 @@ impl OfflineObjects {
         let namespaced = resource.map_or(config_map, |resource| resource.namespaced);
         let namespace = settle_namespace(&mut object, namespaced.then_some(namespace));
         let id = (api_version, kind.clone(), namespace.clone(), name.clone());
-        if let Some(first) = self.seen.get(&id) {
-            let of = if namespace.is_empty() { String::new() } else { format!("{namespace}/") };
-            return Err(InvalidObject::new(&place, format!("the {kind} {of}{name} already exists, at {first}: remove one of the two")));
-        }
-        self.seen.insert(id, place.clone());
-
         if let Some(kind) = kind_of_ours {
             let whole = Value::Object(object.clone());
             if let Err(error) = (kind.read)(whole.clone()) {
@@ -137,6 +158,11 @@ impl OfflineObjects {
             }
             self.unknown.extend(kind.shape(&mut object).into_iter().map(|path| (place.clone(), path)));
         }
+        let replacement = self.seen.insert(id, place.clone()).map(|first| {
+            let title = if namespace.is_empty() { name.clone() } else { format!("{namespace}/{name}") };
+            let message = format!("the {kind} {title} replaces the one at {first}, as with `kubectl apply`: remove one of the two");
+            Replacement { place: place.clone(), message }
+        });
         let value = Value::Object(object);
         let unread = |error: serde_json::Error| InvalidObject::new(&place, format!("the {kind} {name}: {error}"));
         if let Some(resource) = resource {
@@ -146,13 +172,15 @@ impl OfflineObjects {
             self.config_maps.insert((namespace, name), Arc::new(map));
         } else if rule {
             let rule = ValidationRule::deserialize(&value).map_err(unread)?;
+            self.rules.retain(|known| known.name != name);
             self.rules.push(Ruled { place, name, rule });
         } else {
             let plugin = PolicyPlugin::deserialize(&value).map_err(unread)?;
             let folder = place.file.folder.clone();
+            self.plugins.retain(|known| known.name != name);
             self.plugins.push(Bound { place, name, plugin, folder });
         }
-        Ok(())
+        Ok(replacement)
     }
 
     fn put(&mut self, resource: &'static Resource, mut value: Value, key: ObjectKey) {
@@ -170,9 +198,35 @@ impl OfflineObjects {
                 let name = &key.namespace;
                 self.world.put(&NAMESPACE, &json!({"metadata": {"name": name, "labels": {NAMESPACE_NAME: name}}}));
             }
-            self.subjects.push(key);
+            if !self.subjects.contains(&key) {
+                self.subjects.push(key);
+            }
         }
     }
+}
+
+/// The versions in which the controller reads one of our kinds, if it is one, whatever its version is.
+fn known_versions(ours: &structural::Kinds, api_version: &str, kind: &str) -> Option<String> {
+    let (group, _) = api_version.split_once('/')?;
+    let versions = ours.keys().filter(|(_, its_kind)| its_kind == kind).filter_map(|(known, _)| known.split_once('/'));
+    let versions: BTreeSet<&str> = versions.filter(|(its_group, _)| *its_group == group).map(|(_, version)| version).collect();
+    (!versions.is_empty()).then(|| versions.into_iter().collect::<Vec<_>>().join(" and "))
+}
+
+/// The version in which the controller reads a kind of another project.
+fn neighbour_version(api_version: &str, kind: &str) -> Option<&'static str> {
+    let (group, _) = api_version.split_once('/')?;
+    let known = ALL.iter().find(|resource| resource.neighbour.is_some() && resource.group == group && resource.kind == kind);
+    known.map(|resource| resource.version)
+}
+
+fn unknown_version(place: &SourceLocation, api_version: &str, kind: &str, known: &str) -> InvalidObject {
+    let version = env!("CARGO_PKG_VERSION");
+    let message = format!(
+        "unknown version {api_version} of {kind}: pointsman {version} reads {known}; write the object in this version, or use a newer \
+         pointsman"
+    );
+    InvalidObject::new(place, message)
 }
 
 fn label(object: &mut Value, key: &str, value: &str) {
@@ -245,7 +299,8 @@ mod tests {
         };
         let labels = json!({"team": "a", NAMESPACE_NAME: "other"});
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "known", "labels": labels}});
-        let gathered = gather(vec![service("known"), document(namespace), service("strange")], "default").unwrap();
+        let (gathered, problems) = gather(vec![service("known"), document(namespace), service("strange")], "default");
+        assert!(problems.is_empty(), "{problems:?}");
         let labels = |namespace: &str| json!(*gathered.world.namespace_labels(namespace));
         assert_eq!(labels("known"), json!({"team": "a", NAMESPACE_NAME: "known"}));
         assert_eq!(labels("strange"), json!({NAMESPACE_NAME: "strange"}));

@@ -5,6 +5,7 @@ use crate::{
     cli::{
         HostNamespaceArgs,
         cache::CacheArgs,
+        exit::InputErrors,
         golden::{self, CasesArgs},
         offline::{
             files,
@@ -70,11 +71,9 @@ struct Outcome {
 
 pub(super) fn run(args: &TestArgs) -> Result<ExitCode> {
     let cases: Vec<RuleCase> = args.cases.read()?;
-    let bench = RulesUnderTest {
-        gathered: gather(files::read(&args.files)?, "default")?,
-        host_namespace: &args.host.host_namespace,
-        loader: loader(&args.cache)?,
-    };
+    let (gathered, problems) = gather(files::read(&args.files)?, "default");
+    InputErrors::check(problems)?;
+    let bench = RulesUnderTest { gathered, host_namespace: &args.host.host_namespace, loader: loader(&args.cache)? };
     golden::run(&cases, args.output, |case| Ok(outcome(case, bench.ask(case)?)))
 }
 
