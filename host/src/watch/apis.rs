@@ -58,6 +58,27 @@ impl Apis {
         our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural)).map(|kind| name(&kind)).collect()
     }
 
+    /// Our kinds that the cluster serves only in versions that this host doesn't read, one sentence per kind.
+    fn unread(&self) -> Vec<String> {
+        let missing = our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural));
+        let sentence = |kind: ApiResource| {
+            let others = self.served.iter().filter(|(group, _, plural)| *group == kind.group && *plural == kind.plural);
+            let others: Vec<&str> = others.map(|(_, version, _)| version.as_str()).collect();
+            (!others.is_empty()).then(|| {
+                format!(
+                    "the cluster serves {}.{} only in {}, and this host reads {}: it serves no {}. Let the CRD serve {0}.{1} in {3}, too, or \
+                     install a newer host",
+                    kind.plural,
+                    kind.group,
+                    others.join(" and "),
+                    kind.version,
+                    kind.kind
+                )
+            })
+        };
+        missing.filter_map(sentence).collect()
+    }
+
     /// The fields that our older CRDs lack, one sentence per CRD. The host works with the fields they have.
     pub fn outdated(&self) -> impl Iterator<Item = &str> {
         self.outdated.iter().map(String::as_str)
@@ -169,8 +190,8 @@ fn publish(served: &watch::Sender<Apis>, now: Apis) {
         let differs = *before != now;
         if differs {
             tracing::info!(missing = now.missing().join(", "), "the kinds that the cluster serves have changed");
-            if let Some(obstacle) = now.obstacle() {
-                tracing::warn!("{obstacle}");
+            for problem in now.obstacle().into_iter().chain(now.unread()) {
+                tracing::warn!("{problem}");
             }
             *before = now;
         }
@@ -224,7 +245,7 @@ fn is_established(crd: &CustomResourceDefinition, version: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_established;
+    use super::{Apis, is_established};
     use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
     use serde_json::{Value, json};
 
@@ -245,5 +266,17 @@ mod tests {
         assert!(!is_established(&crd("True", false, &Value::Null), "v1"), "only another version is served");
         assert!(!is_established(&crd("True", true, &Value::Null), "v2"));
         assert!(!is_established(&crd("True", true, &json!("2026-01-01T00:00:00Z")), "v1"), "the API server removes it");
+    }
+
+    #[test]
+    fn a_kind_that_is_served_only_in_a_newer_version_is_reported_with_both_versions() {
+        let served = |versions: &[&str]| {
+            let name = |version: &&str| ("serving.kserve.io".to_owned(), (*version).to_owned(), "llminferenceservices".to_owned());
+            Apis { known: true, served: versions.iter().map(name).collect(), ..Apis::default() }.unread()
+        };
+        let expected = "the cluster serves llminferenceservices.serving.kserve.io only in v8 and v9, and this host reads v1alpha1: it serves no \
+                        LLMInferenceService. Let the CRD serve llminferenceservices.serving.kserve.io in v1alpha1, too, or install a newer host";
+        assert_eq!(served(&["v9", "v8"]), [expected]);
+        assert!(served(&["v1alpha1", "v9"]).is_empty() && served(&[]).is_empty());
     }
 }
