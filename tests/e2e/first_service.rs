@@ -31,8 +31,8 @@ impl Drop for StartedHost<'_> {
     }
 }
 
-/// Runs all commands of the page, in order.
-pub(crate) fn run_the_page(cluster: &TestCluster) {
+/// Runs all commands of the page, in order; and others before the last section, in the same folder.
+pub(crate) fn run_the_page(cluster: &TestCluster, before_removal: impl FnOnce(&Path)) {
     let folder = cluster.dir.join("first-service");
     fs::create_dir(&folder).unwrap();
     let _host = StartedHost(&folder);
@@ -60,6 +60,7 @@ pub(crate) fn run_the_page(cluster: &TestCluster) {
     let said = explain.run(cluster, &folder).ok();
     assert!(said.contains("llama-cpp"), "{said}");
 
+    before_removal(&folder);
     let commands = blocks("first-service.md", "Removing it");
     let [removal] = &commands[..] else { panic!("{commands:#?}") };
     removal.run(cluster, &folder).ok();

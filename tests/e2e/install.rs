@@ -99,7 +99,7 @@ async fn by_the_guide_a_service_gets_ready_doctor_is_content_and_all_goes_again(
     space.kubectl(&["delete", "isvc", "chat", "--timeout", "600s"]).ok();
 
     // Only the CRDs are left.
-    tokio::task::block_in_place(|| run_the_page(&cluster));
+    tokio::task::block_in_place(|| run_the_page(&cluster, |_| {}));
 }
 
 #[tokio::test(flavor = "multi_thread")]

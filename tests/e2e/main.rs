@@ -10,6 +10,7 @@ mod corpus;
 mod crds;
 mod doctor;
 mod faults;
+mod first_policy;
 mod first_service;
 mod foreign_crds;
 mod gateways;
