@@ -67,8 +67,8 @@ pub fn report(error: &Error) {
 /// The exit code for an error.
 pub fn code(error: &Error) -> ExitCode {
     if let Some(InputErrors(errors)) = error.downcast_ref() {
-        let unreadable = errors.iter().flat_map(Error::chain).any(|cause| cause.is::<UnreadableError>());
-        return if unreadable { ExitCode::from(UNREADABLE) } else { ExitCode::FAILURE };
+        let is_unreadable = |error: &Error| error.chain().any(<dyn std::error::Error>::is::<UnreadableError>);
+        return if errors.iter().any(is_unreadable) { ExitCode::from(UNREADABLE) } else { ExitCode::FAILURE };
     }
     for cause in error.chain() {
         if cause.is::<UsageError>() {

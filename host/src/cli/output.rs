@@ -67,7 +67,7 @@ pub(crate) fn note(text: impl Display) {
 }
 
 /// Writes an error to stderr.
-pub fn error(text: impl Display) {
+pub(super) fn error(text: impl Display) {
     note(format!("{} {text}", Tone::Bad.paint("error:")));
 }
 

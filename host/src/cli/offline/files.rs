@@ -73,7 +73,7 @@ pub(in crate::cli) fn read_on(paths: &[PathBuf]) -> (Vec<Document>, Vec<Error>) 
     for path in paths {
         match sources(path).readable() {
             Ok(sources) => {
-                problems.extend(sources.into_iter().filter_map(|source| source.read(&mut seen, &mut documents).readable().err()))
+                problems.extend(sources.into_iter().filter_map(|source| source.read(&mut seen, &mut documents).readable().err()));
             }
             Err(problem) => problems.push(problem),
         }
