@@ -59,8 +59,8 @@ fn an_unknown_version_is_an_error_a_kind_without_use_is_named_and_the_last_of_eq
     fs::write(folder.join("a.yaml"), format!("{newer}---\n{others}---\n{CHAT}---\n{CHAT}")).unwrap();
     let (printed, _) = ended(1, &folder, &["check", "-f", "."], "");
     let lines: Vec<&str> = printed.lines().collect();
-    assert!(lines[0].starts_with("a.yaml:1: unknown version serving.kserve.io/v9 of LLMInferenceService: pointsman"), "{printed}");
-    assert!(lines[1].starts_with("a.yaml:24: warning: InferenceService chat: the InferenceService default/chat replaces"), "{printed}");
+    assert!(lines[0].starts_with("./a.yaml:1: unknown version serving.kserve.io/v9 of LLMInferenceService: pointsman"), "{printed}");
+    assert!(lines[1].starts_with("./a.yaml:24: warning: InferenceService chat: the InferenceService default/chat replaces"), "{printed}");
     let skipped = "skipped, because the controller does nothing with them: 1 HTTPRoute (gateway.networking.k8s.io/v1alpha2: only v1 is read), \
                    1 Thing (example.com/v1)";
     assert_eq!(lines[2..], [skipped, "4 objects (3 of other kinds skipped): 1 error, 1 warning, 0 audit findings"]);

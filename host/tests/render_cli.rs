@@ -113,11 +113,11 @@ fn the_errors_of_all_files_are_reported_at_once() {
     fs::write(folder.join("b.yaml"), format!("{CHAT}  engine:\n    minReplicas: [1]\n")).unwrap();
     let (_, said) = ended(1, &folder, &["render", "-f", "."], "");
     let lines: Vec<&str> = said.lines().collect();
-    assert!(lines.len() == 2 && lines[0].starts_with("error: a.yaml:1: unknown version ome.io/v9"), "{said}");
-    assert!(lines[1].starts_with("error: b.yaml:7: spec.engine.minReplicas: invalid type: sequence"), "{said}");
+    assert!(lines.len() == 2 && lines[0].starts_with("error: ./a.yaml:1: unknown version ome.io/v9"), "{said}");
+    assert!(lines[1].starts_with("error: ./b.yaml:7: spec.engine.minReplicas: invalid type: sequence"), "{said}");
     fs::write(folder.join("c.yaml"), "name: [").unwrap();
     let (_, said) = ended(3, &folder, &["render", "-f", "."], "");
-    assert!(said.lines().count() == 3 && said.starts_with("error: c.yaml:1: "), "{said}");
+    assert!(said.lines().count() == 3 && said.starts_with("error: ./c.yaml:1: "), "{said}");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_last_of_equal_objects_is_planned_as_kubectl_applies_it() {
     let last = format!("{CHAT}  engine:\n    minReplicas: 3\n    maxReplicas: 3\n");
     fs::write(folder.join("a.yaml"), format!("{CHAT}---\n{last}")).unwrap();
     let (printed, said) = ended(0, &folder, &["render", "-f", "."], "");
-    assert!(said.contains("a.yaml:7: the InferenceService default/chat replaces the one at a.yaml:1"), "{said}");
+    assert!(said.contains("a.yaml:7: the InferenceService default/chat replaces the one at ./a.yaml:1"), "{said}");
     assert!(printed.contains("replicas: 3"), "{printed}");
     fs::write(folder.join("a.yaml"), &last).unwrap();
     assert_eq!(ended(0, &folder, &["render", "-f", "."], ""), (printed, String::new()));

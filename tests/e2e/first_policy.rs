@@ -1,10 +1,7 @@
 //! The page about a first policy: runs its blocks in order, in the cluster of the page about a first service, and compares what they print.
 
-use crate::first_service::run_the_page;
-use pointsman_tests::{
-    PolicyCluster,
-    guide::{page, printed, shell, steps},
-};
+use crate::{first_service::run_the_page, services::own_cluster};
+use pointsman_tests::guide::{page, printed, shell, steps};
 
 /// Precedes the commands: the project is built as users build it, without the settings of this workspace.
 const OUTSIDE: &str = "unset RUSTC_WORKSPACE_WRAPPER CLIPPY_ARGS CARGO_TARGET_DIR CARGO_MANIFEST_DIR RUSTFLAGS";
@@ -39,7 +36,7 @@ fn without_variable(word: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: `cargo xtask test --full` runs it"]
 async fn the_page_about_a_first_policy_prints_what_it_says() {
-    let cluster = PolicyCluster::start().await;
+    let cluster = own_cluster(Some(&[]));
     tokio::task::block_in_place(|| {
         run_the_page(&cluster, |folder| {
             let mut failing = FAILING.iter().peekable();

@@ -74,8 +74,8 @@ async fn pods_that_the_api_server_rejects_are_found_before_an_update_is_active_a
     let candidate = set_that(&cluster, "the update waits", |set| waits(set) && has(set, "spoils")).await;
     assert_eq!(counts(&candidate), [0, 0, 0, 1], "{}", message(&candidate));
     let examples = radius(&candidate).examples.join("; ");
-    let expected = "The API server rejects the Deployment invalid/a-engine as invalid";
-    assert!(examples.contains(expected) && examples.contains("restartPolicy"), "{examples}");
+    let expected = "/a-engine as invalid: Deployment.apps \"a-engine\" is invalid: spec.template.spec.restartPolicy: Unsupported value";
+    assert!(examples.contains(expected), "{examples}");
 
     push(&["--force"]).ok();
     let paused = set_that(&cluster, "the rollout is paused", |set| decides(set) && reason(set, "RolledOut") == "Paused").await;
