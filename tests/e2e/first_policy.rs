@@ -19,7 +19,8 @@ fn without_variable(word: &str) -> String {
     let after =
         |start: &str| word.split_once(start).map(|(before, rest)| (before, rest.trim_start_matches(|c: char| c.is_ascii_hexdigit())));
     if let Some((before, rest)) = after("sha256:") {
-        return format!("{before}sha256:DIGEST{rest}");
+        // The page shortens digests.
+        return format!("{before}sha256:DIGEST{}", rest.trim_start_matches("..."));
     }
     if let Some((before, rest)) = after("set-").filter(|(before, _)| before.trim_start_matches('`').is_empty()) {
         return format!("{before}set-NAME{rest}");
