@@ -226,13 +226,16 @@ impl PlanBuilder<'_> {
             })
         });
         let conditions = Vec::from(told);
-        let status = self.status(conditions.clone(), &found, failure, undecided.clone());
+        let is_new = found.objects.is_some() && self.snapshot.children.is_empty();
+        let if_denied = is_new.then(|| (conditions.clone(), undecided.clone()));
+        let status = self.status(conditions, &found, failure, undecided);
         let objects = found.objects.take();
         // If the rules deny the objects of a new service, it has none and isn't reachable.
-        let is_new = objects.is_some() && self.snapshot.children.is_empty();
-        found.revisions.clear();
-        found.workloads.clear();
-        let status_if_denied = is_new.then(|| self.status(conditions, &found, None, undecided));
+        let status_if_denied = if_denied.map(|(conditions, undecided)| {
+            found.revisions.clear();
+            found.workloads.clear();
+            self.status(conditions, &found, None, undecided)
+        });
         Plan {
             objects,
             status,
