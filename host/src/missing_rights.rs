@@ -1,5 +1,5 @@
-//! The rights that this process lacks, as the API server refuses its requests. The log gets one line for all rights that a role grants
-//! together, when they are found missing and when they are granted.
+//! Collects the rights that this process lacks, from the requests that the API server refuses. It logs one line for all rights that a role
+//! grants together: when it finds them missing, and when they are granted.
 
 use crate::permissions::{self, EXTERNAL_METRICS, MODEL_REPORTS};
 use pointsman_sandbox::sync::locked;

@@ -143,7 +143,7 @@ impl<'a> Checker<'a> {
         self.problems.push((id, crate::error::bounded(message.into())));
     }
 
-    /// Replaces an invalid part. It matches everything, so that there are no further errors about it.
+    /// A placeholder for an invalid part. It matches every type, so the part causes no further errors.
     pub(super) fn unknown(id: u64) -> Checked {
         Checked::new(build::literal(id, LiteralValue::Null), ExprType::Dyn, Reach::Unknown)
     }
