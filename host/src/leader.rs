@@ -8,6 +8,8 @@ pub mod agreement;
 pub mod fence;
 mod record;
 
+pub use record::{holder, seconds_since_renewal};
+
 use crate::problem::sentence;
 use agreement::Agreement;
 use k8s_openapi::{api::coordination::v1::Lease, jiff::Timestamp};

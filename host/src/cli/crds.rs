@@ -1,6 +1,6 @@
 //! `pointsman crds`.
 
-use super::{ClusterArgs, exit::UsageError, output, progress};
+use super::{ClusterArgs, exit::usage, output, progress};
 use crate::crds::{InstallStep, Outcome, install};
 use anyhow::{Context, Error, Result, bail};
 use clap::{Args, Subcommand};
@@ -77,7 +77,7 @@ impl Selection {
         };
         if let Some(unknown) = self.only.iter().find(|name| !all.iter().any(|(_, crd)| named(crd, name))) {
             let known: Vec<_> = all.iter().map(|(_, crd)| crd.spec.names.kind.as_str()).collect();
-            bail!(UsageError(format!("there is no kind {unknown}; the kinds are {}", known.join(", "))));
+            bail!(usage(format!("there is no kind {unknown}; the kinds are {}", known.join(", "))));
         }
         Ok(all.into_iter().map(|(_, crd)| crd).filter(|crd| self.only.iter().any(|name| named(crd, name))).collect())
     }

@@ -14,10 +14,15 @@ pub(super) const UNREADABLE: u8 = 3;
 /// The command line is invalid: `EX_USAGE` of sysexits.h.
 pub(super) const USAGE: u8 = 64;
 
-/// The command line is invalid in a way that clap doesn't find.
+/// The command line is invalid in a way that clap doesn't find: see [`usage`].
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct UsageError(pub(super) String);
+struct UsageError(String);
+
+/// An error in the command line that clap doesn't find.
+pub(super) fn usage(message: impl Into<String>) -> Error {
+    UsageError(message.into()).into()
+}
 
 /// An input can't be read.
 #[derive(Debug, thiserror::Error)]
@@ -92,7 +97,7 @@ mod tests {
         let absent = || Err::<(), _>(io::Error::other("no such file"));
         let unread = absent().context("reading a.yaml").readable().unwrap_err();
         assert_eq!(sentence(unread.as_ref()), "reading a.yaml: no such file");
-        let usage = Error::from(UsageError("specify a file".to_owned()));
+        let usage = usage("specify a file");
         let coded = |error: &Error| format!("{:?}", code(error));
         let expected = |code: u8| format!("{:?}", ExitCode::from(code));
         assert_eq!(coded(&unread), expected(UNREADABLE));

@@ -3,7 +3,7 @@
 use super::{
     ClusterArgs,
     cache::CacheArgs,
-    exit::UsageError,
+    exit::usage,
     memory::observe,
     offline::{Offline, OfflineArgs},
     output::{self, OutputArgs},
@@ -282,8 +282,8 @@ pub(super) async fn read(subject: &str, view: &ViewArgs) -> Result<Offline> {
 pub(super) fn parse_subject(subject: &str) -> Result<(&'static Resource, &str)> {
     match subject.split_once('/').map(|(word, name)| (word, SubjectKind::parse(word), name)) {
         Some((_, Some(kind), name)) if !name.is_empty() && !name.contains('/') => Ok((kind.resource, name)),
-        Some((word, None, _)) => bail!(UsageError(format!("{word} is not a served kind: use {}", SubjectKind::list()))),
-        _ => bail!(UsageError(format!("{subject:?} is not KIND/NAME: KIND is {}, and -n specifies the namespace", SubjectKind::list()))),
+        Some((word, None, _)) => bail!(usage(format!("{word} is not a served kind: use {}", SubjectKind::list()))),
+        _ => bail!(usage(format!("{subject:?} is not KIND/NAME: KIND is {}, and -n specifies the namespace", SubjectKind::list()))),
     }
 }
 

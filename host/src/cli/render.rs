@@ -2,7 +2,7 @@
 
 use super::{
     cache::CacheArgs,
-    exit::{DECISION_NEEDED, UsageError},
+    exit::{DECISION_NEEDED, usage},
     offline::{Offline, OfflineArgs, Planned},
     output::{note, print},
     placement::{PlacementArgs, predict},
@@ -63,7 +63,7 @@ pub(super) fn read(args: &OfflineArgs, cache: &CacheArgs) -> Result<Offline> {
 
 fn read_with(args: &OfflineArgs, loader: &Loader) -> Result<Offline> {
     if args.files.is_empty() {
-        bail!(UsageError("nothing to read: specify files with -f FILE, or - for standard input".to_owned()));
+        bail!(usage("nothing to read: specify files with -f FILE, or - for standard input"));
     }
     let offline = Offline::read(args, loader)?;
     for text in &offline.notes {

@@ -174,11 +174,16 @@ impl Keeper {
 
     /// Has queued subjects planned again once it is known of each previous set whether it can be loaded: they were planned without these sets.
     fn reconcile_once_known(&self) {
-        let loaded = self.policies.previous_sets();
-        let is_loaded = |digest: &String| loaded.iter().any(|set| set.digest().to_string() == *digest);
-        if self.record.formers.iter().all(|digest| is_loaded(digest) || self.unloadable.contains(digest)) {
+        if self.unknown_former().is_none() {
             self.policies.request_reconcile();
         }
+    }
+
+    /// The first previous set that isn't loaded and may be loadable.
+    fn unknown_former(&self) -> Option<&String> {
+        let loaded = self.policies.previous_sets();
+        let is_known = |digest: &String| loaded.iter().any(|set| set.digest().to_string() == *digest) || self.unloadable.contains(digest);
+        self.record.formers.iter().find(|digest| !is_known(digest))
     }
 
     /// Loads the sets that subjects may still be on, one after the other.
@@ -186,13 +191,7 @@ impl Keeper {
         if !self.pacer.in_use() {
             return;
         }
-        let known = self.policies.previous_sets();
-        let missing = self
-            .record
-            .formers
-            .iter()
-            .find(|digest| !known.iter().any(|set| set.digest().to_string() == **digest) && !self.unloadable.contains(*digest));
-        if let Some(digest) = missing.cloned() {
+        if let Some(digest) = self.unknown_former().cloned() {
             if self.sets.contains_key(&sets::name(&digest)) {
                 self.restore(&digest);
             } else {

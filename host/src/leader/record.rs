@@ -14,8 +14,14 @@ pub(super) struct Candidate {
     seen: Option<(LeaseSpec, Instant)>,
 }
 
-fn holder(spec: &LeaseSpec) -> Option<&str> {
+/// The holder of a lease.
+pub fn holder(spec: &LeaseSpec) -> Option<&str> {
     spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
+}
+
+/// The seconds since the holder renewed a lease. The holder's clock may differ.
+pub fn seconds_since_renewal(spec: &LeaseSpec, now: Timestamp) -> i64 {
+    spec.renew_time.as_ref().map_or(i64::MAX, |renewed| now.as_second().saturating_sub(renewed.0.as_second()))
 }
 
 impl Candidate {

@@ -55,28 +55,26 @@ impl Apis {
 
     /// Our kinds that the cluster doesn't serve, as `plural.group/version`.
     pub fn missing(&self) -> Vec<String> {
-        our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural)).map(|kind| name(&kind)).collect()
+        self.missing_kinds().map(|kind| name(&kind)).collect()
+    }
+
+    fn missing_kinds(&self) -> impl Iterator<Item = ApiResource> {
+        our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural))
     }
 
     /// Our kinds that the cluster serves only in versions that this host doesn't read, one sentence per kind.
     fn unread(&self) -> Vec<String> {
-        let missing = our_kinds().filter(|kind| !self.serves(&kind.group, &kind.version, &kind.plural));
-        let sentence = |kind: ApiResource| {
-            let others = self.served.iter().filter(|(group, _, plural)| *group == kind.group && *plural == kind.plural);
-            let others: Vec<&str> = others.map(|(_, version, _)| version.as_str()).collect();
+        let sentence = |ApiResource { group, version, plural, kind, .. }: ApiResource| {
+            let others = self.served.iter().filter(|(its_group, _, its_plural)| *its_group == group && *its_plural == plural);
+            let others = others.map(|(_, version, _)| version.as_str()).collect::<Vec<_>>().join(" and ");
             (!others.is_empty()).then(|| {
                 format!(
-                    "the cluster serves {}.{} only in {}, and this host reads {}: it serves no {}. Let the CRD serve {0}.{1} in {3}, too, or \
-                     install a newer host",
-                    kind.plural,
-                    kind.group,
-                    others.join(" and "),
-                    kind.version,
-                    kind.kind
+                    "the cluster serves {plural}.{group} only in {others}, and this host reads {version}: it serves no {kind}. Let the CRD \
+                     serve {plural}.{group} in {version}, too, or install a newer host"
                 )
             })
         };
-        missing.filter_map(sentence).collect()
+        self.missing_kinds().filter_map(sentence).collect()
     }
 
     /// The fields that our older CRDs lack, one sentence per CRD. The host works with the fields they have.

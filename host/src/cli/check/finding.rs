@@ -1,6 +1,9 @@
 //! Findings about objects in files, and their output.
 
-use crate::cli::{offline::files::SourceLocation, output::Tone};
+use crate::cli::{
+    offline::files::SourceLocation,
+    output::{Tone, counted},
+};
 use serde::Serialize;
 
 /// The severity of a finding.
@@ -118,15 +121,14 @@ impl Report {
         lines.extend(told.map(|SkippedCheck { what, why, .. }| format!("not evaluated: {what}: {why}")));
         lines.extend(self.unplanned.iter().map(|SkippedCheck { what, why, .. }| format!("no plan: {what}: {why}")));
         lines.extend(self.not_ready.iter().map(|SkippedCheck { what, why, .. }| format!("not ready: {what}: {why}")));
-        let of = |count: usize, one: &str| format!("{count} {one}{}", if count == 1 { "" } else { "s" });
         if self.unevaluated_objects > 0 {
-            let objects = of(self.unevaluated_objects, "object");
+            let objects = counted(self.unevaluated_objects, "object");
             lines.push(format!("not evaluated: the rules on {objects} with errors: fix the errors and run the command again"));
         }
         lines.extend(self.skipped.clone());
-        let counts = [of(self.errors, "error"), of(self.warnings, "warning"), of(self.audits, "audit finding")].join(", ");
+        let counts = [counted(self.errors, "error"), counted(self.warnings, "warning"), counted(self.audits, "audit finding")].join(", ");
         let others = if self.others > 0 { format!(" ({} of other kinds skipped)", self.others) } else { String::new() };
-        lines.push(format!("{}{others}: {counts}", of(self.objects, "object")));
+        lines.push(format!("{}{others}: {counts}", counted(self.objects, "object")));
         lines.join("\n")
     }
 }

@@ -10,7 +10,7 @@ mod refused;
 
 use super::{
     cache::CacheArgs,
-    exit::{UNREADABLE, UsageError},
+    exit::{UNREADABLE, report as report_error, usage},
     memory::{Machines, simulate},
     offline::{
         Offline, OfflineArgs,
@@ -39,7 +39,7 @@ use pointsman_core::{
     structural,
     world::{ObjectKey, Snapshot},
 };
-use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE, text::sentence};
+use pointsman_sandbox::{cache::Cache, evaluator::Evaluator, limits::DECISION_CACHE};
 use serde_json::{Map, Value};
 use std::{collections::BTreeSet, process::ExitCode, sync::Arc};
 
@@ -63,9 +63,7 @@ pub(super) struct CheckArgs {
 pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
     let (report, problems) = check(args)?;
     args.output.print(&report, || report.text())?;
-    for problem in &problems {
-        output::error(sentence(problem.as_ref()));
-    }
+    problems.iter().for_each(report_error);
     let wrong = report.errors > 0 || args.strict && report.warnings > 0;
     Ok(match (problems.is_empty(), wrong) {
         (false, _) => ExitCode::from(UNREADABLE),
@@ -78,7 +76,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<ExitCode> {
 fn check(args: &CheckArgs) -> Result<(Report, Vec<anyhow::Error>)> {
     let offline = &args.offline;
     if offline.files.is_empty() {
-        bail!(UsageError("nothing to check: specify files with -f FILE, or - for standard input".to_owned()));
+        bail!(usage("nothing to check: specify files with -f FILE, or - for standard input"));
     }
     let (mut documents, problems) = files::read_on(&offline.files);
     for note in fill_models_in(&mut documents, &offline.model_files)? {
@@ -144,9 +142,10 @@ impl CheckRun {
                 survey.report.findings.extend(refusal.map(of_other));
                 continue;
             };
-            let warning = |Replacement { place, message }| Finding::new(Severity::Warning, &place, &object.named, String::new(), message);
-            let warning = replacement.map(warning);
-            object.findings.extend(warning);
+            object.findings.extend(
+                replacement
+                    .map(|Replacement { place, message }| Finding::new(Severity::Warning, &place, &object.named, String::new(), message)),
+            );
             survey.report.not_evaluated.extend(object.hold(evaluator));
             if let Some(refusal) = refusal.or_else(|| object.unread()) {
                 object.refuse(refusal);

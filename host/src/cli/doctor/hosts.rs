@@ -1,7 +1,10 @@
 //! The host's namespace, its pods, and the leader.
 
 use super::{Checked, Finding, Installation};
-use crate::permissions::{ACCOUNT, WEBHOOK_SECRET};
+use crate::{
+    leader::{holder, seconds_since_renewal},
+    permissions::{ACCOUNT, WEBHOOK_SECRET},
+};
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -152,8 +155,7 @@ async fn lease(installation: &Installation) -> kube::Result<Option<LeaseSpec>> {
 
 /// The seconds since the leader renewed its Lease, and whether it has expired.
 fn age(lease: &LeaseSpec) -> (i64, bool) {
-    let renewed = lease.renew_time.as_ref();
-    let seconds = renewed.map_or(i64::MAX, |renewed| Timestamp::now().as_second().saturating_sub(renewed.0.as_second()));
+    let seconds = seconds_since_renewal(lease, Timestamp::now());
     (seconds, seconds > i64::from(lease.lease_duration_seconds.unwrap_or_default()))
 }
 
@@ -161,10 +163,10 @@ fn age(lease: &LeaseSpec) -> (i64, bool) {
 pub(super) async fn outside(installation: &Installation) -> kube::Result<Option<String>> {
     let (client, namespace) = (&installation.client, &installation.namespace);
     let current = lease(installation).await?.filter(|lease| !age(lease).1);
-    let Some(holder) = current.and_then(|lease| lease.holder_identity).filter(|holder| !holder.is_empty()) else { return Ok(None) };
-    let pod = Api::<Pod>::namespaced(client.clone(), namespace).get_metadata_opt(&holder).await?;
+    let Some(holder) = current.as_ref().and_then(holder) else { return Ok(None) };
+    let pod = Api::<Pod>::namespaced(client.clone(), namespace).get_metadata_opt(holder).await?;
     let account = Api::<ServiceAccount>::namespaced(client.clone(), namespace).get_metadata_opt(ACCOUNT).await?;
-    Ok((pod.is_none() && account.is_none()).then_some(holder))
+    Ok((pod.is_none() && account.is_none()).then(|| holder.to_owned()))
 }
 
 pub(super) async fn leader(installation: &Installation) -> Checked {
@@ -173,7 +175,7 @@ pub(super) async fn leader(installation: &Installation) -> Checked {
         return Ok(vec![Finding::wrong("no host has led yet", NOBODY)]);
     };
     let (seconds, expired) = age(&lease);
-    let Some(holder) = lease.holder_identity.filter(|holder| !holder.is_empty()) else {
+    let Some(holder) = holder(&lease) else {
         return Ok(vec![Finding::wrong("no host is the leader, so no plan is applied", NOBODY)]);
     };
     Ok(vec![if expired {

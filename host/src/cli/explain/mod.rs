@@ -7,7 +7,7 @@ pub(super) mod remote;
 mod request;
 
 use super::{
-    exit::UsageError,
+    exit::usage,
     live::{self, ViewArgs},
     offline::{Offline, Planned},
     output::{Output, line_width, print},
@@ -108,10 +108,6 @@ pub(super) async fn run(args: ExplainArgs) -> Result<ExitCode> {
         print(&text);
     }
     Ok(if args.subject.is_some() { ExitCode::SUCCESS } else { report_held(&plans) })
-}
-
-fn usage(message: &str) -> UsageError {
-    UsageError(message.to_owned())
 }
 
 fn explained(offline: &Offline, plans: &[Planned], args: &ExplainArgs) -> Result<String> {

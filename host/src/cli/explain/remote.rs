@@ -1,7 +1,7 @@
 //! Reads the recorded decisions of another Pointsman process: from its response, or from a file with one.
 
 use crate::{
-    cli::exit::{InputResult, UsageError},
+    cli::exit::{InputResult, usage},
     outbound,
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -23,7 +23,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) fn client(flag: &str, address: &str) -> Result<Client> {
     let server: Uri = format!("http://{address}").parse().with_context(|| format!("{flag} {address}"))?;
     if server.port().is_none() || server.path() != "/" {
-        bail!(UsageError(format!("{flag} {address}: expected ADDRESS:PORT")));
+        bail!(usage(format!("{flag} {address}: expected ADDRESS:PORT")));
     }
     outbound::client(&server).with_context(|| format!("{flag} {address}"))
 }

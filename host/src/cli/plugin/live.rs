@@ -8,6 +8,7 @@ use crate::{
         progress,
     },
     keeper::sets::{APPROVED, why_approval_is_needed},
+    leader::{holder, seconds_since_renewal},
     permissions::ACCOUNT,
 };
 use anyhow::{Context, Error, Result, anyhow, bail};
@@ -109,9 +110,7 @@ pub(super) async fn warn_without_leader(client: &Client, namespace: &str) {
 /// Whether a host holds the Lease: it has renewed it within twice its duration, because the clocks may differ.
 fn has_leader(lease: Option<&Lease>, now: Timestamp) -> bool {
     let Some(spec) = lease.and_then(|lease| lease.spec.as_ref()) else { return false };
-    let is_held = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
-    let age = spec.renew_time.as_ref().map_or(i64::MAX, |renewed| now.as_second().saturating_sub(renewed.0.as_second()));
-    is_held && age <= 2 * i64::from(spec.lease_duration_seconds.unwrap_or_default())
+    holder(spec).is_some() && seconds_since_renewal(spec, now) <= 2 * i64::from(spec.lease_duration_seconds.unwrap_or_default())
 }
 
 /// Waits until a digest is active, or until the host reports why it isn't, and returns the result. It doesn't wait for a user's approval,
